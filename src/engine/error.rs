@@ -1,0 +1,71 @@
+//! What an engine can answer instead of doing it.
+
+use std::time::Duration;
+
+/// Why an engine call failed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// Nothing answers. `tried` has one line per address, in the order tried.
+    #[error("no engine answers ({})", tried.join("; "))]
+    Unavailable {
+        /// `ADDRESS (from SOURCE): why not`.
+        tried: Vec<String>,
+    },
+    /// The address is of a kind that abx cannot speak.
+    #[error("engine address {address:?} (from {source_of}) is not supported: {why}")]
+    Unsupported {
+        /// The address.
+        address: String,
+        /// Where it came from.
+        source_of: String,
+        /// What is supported.
+        why: String,
+    },
+    /// The engine is too old for abx, or abx for the engine.
+    #[error("the engine speaks API {engine}, abx needs {ours}")]
+    Version {
+        /// The engine's.
+        engine: String,
+        /// Ours.
+        ours: String,
+    },
+    /// No answer in time. What was asked may still happen.
+    #[error("the engine did not answer {call} within {} s", after.as_secs_f32())]
+    Timeout {
+        /// The call.
+        call: &'static str,
+        /// The deadline.
+        after: Duration,
+    },
+    /// It has no such container.
+    #[error("the engine has no sandbox {id}")]
+    NoSandbox {
+        /// The id asked for.
+        id: String,
+    },
+    /// It has no such image and could not pull it.
+    #[error("image {reference:?} is not there and cannot be pulled: {text}")]
+    NoImage {
+        /// The image asked for.
+        reference: String,
+        /// The engine's own words.
+        text: String,
+    },
+    /// The sandbox is in a state in which this cannot be done (paused, stopped, name in use).
+    #[error("the engine refused {call}: {text}")]
+    Conflict {
+        /// The call.
+        call: &'static str,
+        /// The engine's own words.
+        text: String,
+    },
+    /// Anything else that the engine answered.
+    #[error("the engine failed at {call}: {text}")]
+    Failed {
+        /// The call.
+        call: &'static str,
+        /// The engine's own words.
+        text: String,
+    },
+}

@@ -1,0 +1,278 @@
+//! What runs sandboxes, in abx's own words.
+//!
+//! Owns the connection to an engine and nothing else: it decides no policy, does not retry on its own, and never
+//! touches the store. Every call has a deadline and may safely run twice: creating what is there, stopping what is
+//! stopped and removing what is gone all succeed. Sandboxes are found by label and id, never by name.
+
+pub mod docker;
+pub mod error;
+pub mod fake;
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use tokio::io::AsyncWrite;
+
+pub use self::error::EngineError;
+use crate::model::id::{SessionId, SnapshotId};
+use crate::model::limits::Rights;
+use crate::model::session::{Excluded, Port, Session};
+
+/// What a sandbox is made from.
+#[derive(Debug, Clone)]
+pub struct CreateSpec {
+    /// The session; its id, name, agent, template, mounts, ports, limits and network are used. Its environment is not:
+    /// values are given per exec.
+    pub session: Session,
+    /// The container's name.
+    pub sandbox: String,
+    /// The image, by reference or immutable id.
+    pub image: String,
+    /// What the profile allows.
+    pub rights: Rights,
+    /// The home that owns the sandbox, for its label.
+    pub home: String,
+}
+
+/// Whether a container's processes run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunState {
+    /// Made, never started.
+    Created,
+    /// Running.
+    Running,
+    /// Frozen.
+    Paused,
+    /// Ended, or being ended.
+    Exited,
+}
+
+/// What the engine says of a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observed {
+    /// The engine's full id.
+    pub id: String,
+    /// The container's name, without a leading slash.
+    pub name: String,
+    /// Its state.
+    pub state: RunState,
+    /// The main program's code, once it ended.
+    pub exit_code: Option<i64>,
+    /// Whether the kernel ended it for want of memory.
+    pub oom_killed: bool,
+    /// The image it runs on.
+    pub image_id: String,
+    /// The labels that abx put on it, by their full names (`dev.abx.session.id` ...).
+    pub labels: std::collections::BTreeMap<String, String>,
+    /// Ports as forwarded now.
+    pub ports: Vec<Port>,
+}
+
+/// An image as the engine knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// The immutable id.
+    pub id: String,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Number of layers.
+    pub layers: usize,
+    /// Its labels.
+    pub labels: std::collections::BTreeMap<String, String>,
+}
+
+/// How to name a new snapshot.
+#[derive(Debug, Clone)]
+pub struct CommitSpec {
+    /// The container.
+    pub sandbox_id: String,
+    /// The snapshot's id: a label and the tag.
+    pub snapshot: SnapshotId,
+    /// The snapshot's name, for the label.
+    pub name: String,
+    /// The session, for the labels.
+    pub session: SessionId,
+    /// The session's name, for the label.
+    pub session_name: String,
+    /// The home that owns it, for the label.
+    pub home: String,
+    /// The user's words, for the label.
+    pub note: Option<String>,
+}
+
+/// One step of a pull, as the engine tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PullProgress {
+    /// The layer, or empty.
+    pub layer: String,
+    /// What is happening, in the engine's words.
+    pub status: String,
+    /// Bytes done of this layer.
+    pub current_bytes: Option<u64>,
+    /// Bytes of this layer.
+    pub total_bytes: Option<u64>,
+}
+
+/// Takes progress; must not block.
+pub type Progress = Box<dyn Fn(PullProgress) + Send + Sync>;
+
+/// A terminal's size in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WindowSize {
+    /// Columns.
+    pub cols: u16,
+    /// Rows.
+    pub rows: u16,
+}
+
+/// A command to run in a sandbox.
+#[derive(Debug, Clone)]
+pub struct ExecSpec {
+    /// abx's own id of the exec: every process of it carries it in `ABX_EXEC_ID`, by which it is found again to be
+    /// signalled.
+    pub exec_id: String,
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// Whole environment to add to the image's.
+    pub env: Vec<(String, String)>,
+    /// Working directory; the image's own if none.
+    pub cwd: Option<String>,
+    /// User; the image's own if none.
+    pub user: Option<String>,
+    /// On a terminal of this size, which holds before the program starts.
+    pub tty: Option<WindowSize>,
+    /// Whether there will be input.
+    pub stdin: bool,
+}
+
+/// A piece of a command's output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Chunk {
+    /// Standard output; the only one on a terminal.
+    Stdout(Bytes),
+    /// Standard error.
+    Stderr(Bytes),
+}
+
+/// A running command: its engine id, and its streams. Dropping it does not end the command.
+pub struct ExecIo {
+    /// The engine's id of the exec.
+    pub engine_id: String,
+    /// Its input; shutting it down ends the input alone. None when the spec said there is none.
+    pub input: Option<Pin<Box<dyn AsyncWrite + Send>>>,
+    /// Its output, to the end. Not polling it stops the command by back-pressure.
+    pub output: BoxStream<'static, Result<Chunk, EngineError>>,
+}
+
+/// What became of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ExecState {
+    /// Still running.
+    Running,
+    /// Ended with this code (128+n after signal n).
+    Exited(i32),
+    /// Never started: the engine found no such program (127) or could not run it (126).
+    NotStarted(i32),
+}
+
+/// What the engine is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct About {
+    /// Its address.
+    pub address: String,
+    /// Where that came from.
+    pub source: String,
+    /// Its version.
+    pub version: String,
+    /// The API version agreed on.
+    pub api_version: String,
+    /// Its clock minus ours, in milliseconds.
+    pub clock_skew_ms: i64,
+}
+
+/// Something may have changed; look for yourself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hint {
+    /// This sandbox.
+    Sandbox(String),
+    /// A process in this sandbox was killed for want of memory.
+    Oom(String),
+}
+
+/// An engine. All calls are safe to repeat; none changes an answer on a dropped future: what was sent to the engine
+/// happens there.
+#[async_trait::async_trait]
+pub trait Engine: Send + Sync {
+    /// Finds the engine, agrees on a version, and tells what it is. Always asks anew.
+    async fn about(&self) -> Result<About, EngineError>;
+
+    /// Makes a sandbox without starting it, and gives its id. One that carries the session's id and this name already
+    /// is given back instead.
+    async fn create(&self, spec: &CreateSpec) -> Result<Observed, EngineError>;
+
+    /// Starts it, if it does not run.
+    async fn start(&self, id: &str) -> Result<(), EngineError>;
+
+    /// TERM, `grace`, KILL. A sandbox that is gone or stopped is fine; a paused one is thawed first.
+    async fn stop(&self, id: &str, grace: Duration) -> Result<(), EngineError>;
+
+    /// Freezes it.
+    async fn pause(&self, id: &str) -> Result<(), EngineError>;
+
+    /// Thaws it.
+    async fn unpause(&self, id: &str) -> Result<(), EngineError>;
+
+    /// Removes it and its anonymous volumes, by force. One that is gone is fine.
+    async fn remove(&self, id: &str) -> Result<(), EngineError>;
+
+    /// Gives it another name.
+    async fn rename(&self, id: &str, name: &str) -> Result<(), EngineError>;
+
+    /// Looks at one sandbox; none if it is gone. `id` may be a container's name for sandboxes that abx did not make.
+    async fn inspect(&self, id: &str) -> Result<Option<Observed>, EngineError>;
+
+    /// All sandboxes with this home's label, whatever their state.
+    async fn list(&self, home: &str) -> Result<Vec<Observed>, EngineError>;
+
+    /// What of the sandbox's file system a snapshot would not hold, and the processes that run in it.
+    async fn excluded(&self, id: &str) -> Result<Vec<Excluded>, EngineError>;
+
+    /// Makes an image of the sandbox's files, without pausing it. If an image with the snapshot's label exists, that
+    /// one is given back.
+    async fn commit(&self, spec: &CommitSpec) -> Result<Image, EngineError>;
+
+    /// An image by reference or id; none if the engine does not have it.
+    async fn image(&self, reference: &str) -> Result<Option<Image>, EngineError>;
+
+    /// All images with this home's snapshot label.
+    async fn snapshot_images(&self, home: &str) -> Result<Vec<Image>, EngineError>;
+
+    /// Removes a snapshot's tag, and its image unless something else needs it. One that is gone is fine.
+    async fn remove_snapshot(&self, snapshot: &SnapshotId) -> Result<(), EngineError>;
+
+    /// Pulls an image.
+    async fn pull(&self, reference: &str, progress: Progress) -> Result<Image, EngineError>;
+
+    /// Starts a command.
+    async fn exec(&self, sandbox_id: &str, spec: &ExecSpec) -> Result<ExecIo, EngineError>;
+
+    /// Sets the size of a command's terminal.
+    async fn exec_resize(&self, engine_id: &str, size: WindowSize) -> Result<(), EngineError>;
+
+    /// What became of a command.
+    async fn exec_state(&self, engine_id: &str) -> Result<ExecState, EngineError>;
+
+    /// Sends a signal to every process of an exec, found by its `ABX_EXEC_ID`. `user` is the user the exec ran as.
+    async fn exec_signal(
+        &self,
+        sandbox_id: &str,
+        exec_id: &str,
+        user: Option<&str>,
+        signal: i32,
+    ) -> Result<(), EngineError>;
+
+    /// Follows the engine's events until the connection ends.
+    async fn hints(&self) -> Result<BoxStream<'static, Result<Hint, EngineError>>, EngineError>;
+}

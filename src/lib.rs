@@ -1,0 +1,35 @@
+//! abx: named, persistent sandboxes for coding agents.
+//!
+//! # Modules, and what each may know
+//!
+//! | module | owns | may import |
+//! | --- | --- | --- |
+//! | [`paths`], [`config`] | files and directories, settings and their sources, the environment | each other |
+//! | [`proto`] | wire types | nothing of ours |
+//! | [`model`] | what a session is, what may happen to it, what follows | nothing of ours |
+//! | [`store`] | the session table: one writing thread, a published view | model |
+//! | [`engine`] | the connection to what runs sandboxes | model, config |
+//! | [`daemon`] | order of start and stop, the driver, the socket, the methods | all but client and cli |
+//! | [`client`] | finding or starting the daemon, calls | proto, paths |
+//! | [`cli`] | the command line | client, proto, config, paths |
+//! | [`fault`] | points where tests interfere | nothing of ours but paths |
+//!
+//! A test reads the `use` lines and fails on any other edge.
+//!
+//! # Invariants
+//!
+//! * A row exists before its container, and a container carries its session's id as a label.
+//! * An intent is committed before the engine is touched, and the outcome after. A reply never precedes the commit.
+//! * An engine that is away changes no status.
+//! * A value of a session's environment is in the table and in the command's environment, and nowhere else.
+
+pub mod cli;
+pub mod client;
+pub mod config;
+pub mod daemon;
+pub mod engine;
+pub mod fault;
+pub mod model;
+pub mod paths;
+pub mod proto;
+pub mod store;

@@ -1,0 +1,10 @@
+//! Pure rules: what a session is, what may happen to it, and what follows.
+//!
+//! Reads no clock, no environment and no files, awaits nothing, and names neither SQL nor Docker. Whoever calls it
+//! passes the time in.
+
+pub mod id;
+pub mod limits;
+pub mod reconcile;
+pub mod session;
+pub mod step;

@@ -1,0 +1,353 @@
+//! The session and the snapshot, as the table keeps them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::id::{SessionId, SessionName, SnapshotId, Timestamp};
+
+macro_rules! words {
+    ($(#[doc = $doc:literal])+ $name:ident { $($(#[doc = $vdoc:literal])+ $variant:ident = $text:literal,)+ }) => {
+        $(#[doc = $doc])+
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $name { $($(#[doc = $vdoc])+ $variant,)+ }
+
+        impl $name {
+            /// Every value.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// The word in the table and on the wire.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text),+ }
+            }
+
+            /// The value of this word.
+            pub fn from_word(word: &str) -> Option<Self> {
+                match word { $($text => Some(Self::$variant),)+ _ => None }
+            }
+        }
+    };
+}
+
+words! {
+    /// What state a session is in.
+    Status {
+        /// Being created for the first time.
+        Starting = "starting",
+        /// Its sandbox runs.
+        Running = "running",
+        /// Its sandbox is frozen.
+        Paused = "paused",
+        /// Its sandbox is stopped; its container is there.
+        Stopped = "stopped",
+        /// A snapshot holds its files; its container may be gone.
+        Saved = "saved",
+        /// Its container is gone and no snapshot can bring it back.
+        Lost = "lost",
+        /// Names a sandbox that this daemon does not run.
+        Unknown = "unknown",
+    }
+}
+
+words! {
+    /// What is being done to a session right now.
+    Operation {
+        /// Creating it.
+        Start = "start",
+        /// Stopping it.
+        Stop = "stop",
+        /// Taking a snapshot, with the sandbox stopped first.
+        Save = "save",
+        /// Taking a snapshot under a pause; the sandbox ran before.
+        SaveRunning = "save_running",
+        /// Bringing it back.
+        Resume = "resume",
+        /// Removing it.
+        Delete = "delete",
+        /// Removing it, but not its snapshots.
+        DeleteKeep = "delete_keep",
+        /// Freezing it.
+        Pause = "pause",
+        /// Thawing it.
+        Unpause = "unpause",
+        /// Giving it another name.
+        Rename = "rename",
+    }
+}
+
+impl Operation {
+    /// The verb that the user knows: variants that only recovery tells apart share one.
+    pub const fn verb(self) -> &'static str {
+        match self {
+            Self::SaveRunning => "save",
+            Self::DeleteKeep => "delete",
+            other => other.as_str(),
+        }
+    }
+}
+
+words! {
+    /// Why a session does not run.
+    Reason {
+        /// Someone stopped it.
+        User = "user",
+        /// Its main program ended.
+        Exited = "exited",
+        /// The kernel ended it for want of memory.
+        OomKilled = "oom_killed",
+        /// Its timeout ran out.
+        Timeout = "timeout",
+        /// Nothing used it for long enough.
+        Idle = "idle",
+        /// The engine stopped or restarted.
+        Engine = "engine",
+        /// Its container was removed outside abx.
+        Removed = "removed",
+    }
+}
+
+words! {
+    /// What runs the sandbox.
+    EngineKind {
+        /// A Docker-compatible engine.
+        Docker = "docker",
+        /// Some other program: this daemon only keeps the row.
+        External = "external",
+    }
+}
+
+words! {
+    /// How much a sandbox may do.
+    Profile {
+        /// The engine's defaults, without host namespaces.
+        Permissive = "permissive",
+        /// No new privileges, no `NET_RAW`, limits. The default.
+        Moderate = "moderate",
+        /// No capabilities, no network by default, tighter limits.
+        Restrictive = "restrictive",
+    }
+}
+
+words! {
+    /// The sandbox's network.
+    Network {
+        /// The engine's default bridge.
+        Bridge = "bridge",
+        /// Loopback only.
+        None = "none",
+    }
+}
+
+/// A value that never shows itself in logs and errors.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps a value.
+    pub fn new(value: impl Into<String>) -> Self {
+        Self(value.into())
+    }
+
+    /// The value, for the one place that needs it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// Something of the host inside the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// An absolute path of the host (links resolved), or a volume's name.
+    pub source: String,
+    /// An absolute path in the sandbox.
+    pub target: String,
+    /// Whether the sandbox may only read it.
+    pub read_only: bool,
+}
+
+impl Mount {
+    /// Whether the source is a volume of the engine rather than a path of the host.
+    pub fn is_volume(&self) -> bool {
+        !self.source.starts_with('/')
+    }
+}
+
+/// A forwarded port, on the host's loopback.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Port {
+    /// In the sandbox.
+    pub container: u16,
+    /// On the host; none until the engine chose one.
+    pub host: Option<u16>,
+    /// Whether the user asked for this host port, rather than a free one.
+    pub fixed: bool,
+    /// `tcp` or `udp`.
+    pub protocol: String,
+}
+
+/// Resource limits; none is no limit.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Limits {
+    /// Thousandths of a CPU.
+    pub cpu_millis: Option<u64>,
+    /// Bytes.
+    pub memory_bytes: Option<u64>,
+    /// Processes and threads.
+    pub pids: Option<u32>,
+}
+
+/// How the sandbox is made. Does not change during a session's life, but for ports that the engine chooses.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spec {
+    /// The host directory to work on.
+    pub workspace: Option<Mount>,
+    /// Further mounts.
+    pub mounts: Vec<Mount>,
+    /// Forwarded ports.
+    pub ports: Vec<Port>,
+    /// Limits.
+    pub limits: Limits,
+    /// Network.
+    pub network: Network,
+    /// Rights.
+    pub profile: Profile,
+    /// The user that commands run as; the image's own if none.
+    pub user: Option<String>,
+    /// Environment of every command.
+    pub env: BTreeMap<String, Secret>,
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self {
+            workspace: None,
+            mounts: Vec::new(),
+            ports: Vec::new(),
+            limits: Limits::default(),
+            network: Network::Bridge,
+            profile: Profile::Moderate,
+            user: None,
+            env: BTreeMap::new(),
+        }
+    }
+}
+
+/// Where a row of another program came from, and what else it said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct External {
+    /// `store`, `agentkernel` or `agent-sandbox`.
+    pub origin: String,
+    /// The other program's word for the state.
+    pub status: Option<String>,
+    /// A JSON object of everything that abx has no field for. May hold secrets: never listed, never logged.
+    pub extra: Secret,
+}
+
+/// A row of the session table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Session {
+    /// UUIDv7.
+    pub id: SessionId,
+    /// Unique.
+    pub name: SessionName,
+    /// The container's name; unique.
+    pub sandbox: String,
+    /// The engine's full id, once there is a container.
+    pub sandbox_id: Option<String>,
+    /// What runs it.
+    pub engine: EngineKind,
+    /// Label.
+    pub agent: String,
+    /// The template's name.
+    pub template: String,
+    /// The image as asked for; none on rows of other programs.
+    pub image: Option<String>,
+    /// The immutable image that the container runs on.
+    pub image_id: Option<String>,
+    /// The state as last known; during an operation, the state before it.
+    pub status: Status,
+    /// What is being done, committed before the engine is touched.
+    pub operation: Option<Operation>,
+    /// Why it does not run.
+    pub reason: Option<Reason>,
+    /// When the row was made.
+    pub created_at: Timestamp,
+    /// When it was last used.
+    pub last_active: Timestamp,
+    /// When a client last connected or attached.
+    pub last_connected: Option<Timestamp>,
+    /// When the timeout stops it.
+    pub expires_at: Option<Timestamp>,
+    /// Milliseconds from start or resume to the stop.
+    pub timeout_ms: Option<u64>,
+    /// Milliseconds without use to the stop.
+    pub idle_ms: Option<u64>,
+    /// Commands run.
+    pub exec_count: u64,
+    /// Kills for want of memory.
+    pub oom_events: u64,
+    /// Name of the newest snapshot. Kept by the store from the snapshot rows.
+    pub snapshot: Option<String>,
+    /// Number of snapshots. Kept by the store from the snapshot rows.
+    pub snapshots: u64,
+    /// How the sandbox is made.
+    pub spec: Spec,
+    /// The user's labels.
+    pub metadata: BTreeMap<String, String>,
+    /// For rows of other programs.
+    pub external: Option<External>,
+    /// Raised by the store at every change.
+    pub revision: u64,
+}
+
+/// Whether a snapshot is there or still being made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotState {
+    /// Intent committed; the engine may or may not have made the image. Not listed.
+    Creating,
+    /// The image is there.
+    Ready,
+    /// Intent to delete committed. Not listed.
+    Deleting,
+}
+
+/// Something that a snapshot does not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Excluded {
+    /// `bind`, `volume`, `tmpfs` or `process`.
+    pub kind: String,
+    /// The path, or the process's name.
+    pub target: String,
+}
+
+/// A row of the snapshot table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// UUIDv7.
+    pub id: SnapshotId,
+    /// Unique.
+    pub name: String,
+    /// Whose timeline it is in; none when that session was deleted and the snapshot kept.
+    pub session: Option<SessionId>,
+    /// That session's name when it was taken.
+    pub session_name: String,
+    /// The immutable image; empty while it is being made.
+    pub image_id: String,
+    /// When it was taken.
+    pub created_at: Timestamp,
+    /// The user's words.
+    pub note: Option<String>,
+    /// The name of the snapshot that the files came from.
+    pub parent: Option<String>,
+    /// Size of the whole image.
+    pub size_bytes: u64,
+    /// What it does not hold.
+    pub excluded: Vec<Excluded>,
+    /// Whether it is there.
+    pub state: SnapshotState,
+}

@@ -1,0 +1,11 @@
+//! Wire types: what crosses `daemon.sock`, and nothing else.
+//!
+//! Owns the names of methods, fields, error kinds and stream frames. Knows neither the model, the store nor the
+//! engine, and carries no behaviour beyond encoding. Every type here is documented because its documentation is
+//! rendered into `proto-docs/openrpc.json`.
+
+pub mod errors;
+pub mod methods;
+pub mod stream;
+pub mod types;
+pub mod version;

@@ -1,0 +1,3 @@
+//! The session table.
+
+pub mod error;

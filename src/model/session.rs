@@ -351,3 +351,49 @@ pub struct Snapshot {
     /// Whether it is there.
     pub state: SnapshotState,
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A running session with nothing unusual.
+    pub(crate) fn sample(name: &str) -> Session {
+        Session {
+            id: SessionId::new(format!("01920000-0000-7000-8000-{:0>12}", name.len())),
+            name: SessionName::parse(name).expect("a good name"),
+            sandbox: format!("session-{name}"),
+            sandbox_id: Some("c0ffee".to_owned()),
+            engine: EngineKind::Docker,
+            agent: "claude".to_owned(),
+            template: "base".to_owned(),
+            image: Some("debian:stable-slim".to_owned()),
+            image_id: None,
+            status: Status::Running,
+            operation: None,
+            reason: None,
+            created_at: Timestamp(1_000),
+            last_active: Timestamp(1_000),
+            last_connected: None,
+            expires_at: None,
+            timeout_ms: None,
+            idle_ms: None,
+            exec_count: 0,
+            oom_events: 0,
+            snapshot: None,
+            snapshots: 0,
+            spec: Spec::default(),
+            metadata: BTreeMap::new(),
+            external: None,
+            revision: 1,
+        }
+    }
+
+    #[test]
+    fn words_round_trip_and_secrets_stay_hidden() {
+        for status in Status::ALL {
+            assert_eq!(Status::from_word(status.as_str()), Some(*status));
+        }
+        assert_eq!(format!("{:?}", Secret::new("hunter2")), "***");
+        assert_eq!(Operation::SaveRunning.verb(), "save");
+    }
+}

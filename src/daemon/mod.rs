@@ -1,1 +1,280 @@
-//! Placeholder.
+//! The daemon: the order in which it starts, serves and stops.
+//!
+//! Start: directories, lock, log, signals, services, socket, ready. Stop: new work is refused, what runs finishes or is
+//! recorded, the socket goes, connections get their last answers, the lock goes; ten seconds at most. A second signal
+//! ends it at once.
+
+pub mod framing;
+mod listener;
+pub mod logging;
+pub mod shutdown;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use jsonrpsee::types::ErrorObjectOwned;
+use jsonrpsee::{Methods, RpcModule};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::{dup2_stderr, setsid};
+use sd_notify::NotifyState;
+use tokio::net::UnixStream;
+use tokio::time::Instant;
+
+use crate::config::Config;
+use crate::paths::{Home, PathError};
+use crate::proto::methods::{
+    DaemonHello, DaemonInfo, DaemonInfoResult, DaemonShutdown, Done, Empty, HelloResult, Method, Setting,
+};
+use crate::proto::version::{PROTOCOL, VERSION};
+use framing::replay::Replay;
+use framing::{Drain, Peer, RawHandler, Server};
+use listener::{Listener, Lock};
+use logging::LogError;
+use shutdown::Shutdown;
+
+/// Open files that the daemon asks the system for: each connection is one, and so is each stream of an engine.
+const WANTED_OPEN_FILES: u64 = 65_536;
+
+/// How to run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Which home to serve.
+    pub home: Home,
+    /// The settings.
+    pub config: Config,
+    /// Whether a client started this process: it then leaves the client's terminal and directory, and gives up standard
+    /// error, which the client reads, once it is ready.
+    pub spawned: bool,
+}
+
+/// What is served.
+#[derive(Clone)]
+pub struct Services {
+    /// The method table.
+    pub methods: Methods,
+    /// What serves raw streams.
+    pub raw: Arc<dyn RawHandler>,
+    /// What a stop waits for.
+    pub drain: Arc<dyn Drain>,
+}
+
+/// Why the daemon does not run, or did not stop in order.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DaemonError {
+    /// The home cannot be used.
+    #[error("failed to prepare the home")]
+    Home(#[from] PathError),
+    /// Another daemon serves this home.
+    #[error("abxd is already running{} and holds {lock:?}", pid.map(|pid| format!(" (process {pid})")).unwrap_or_default())]
+    AlreadyRunning {
+        /// Its process, if it has written that yet.
+        pid: Option<i32>,
+        /// The lock it holds.
+        lock: PathBuf,
+    },
+    /// The lock file cannot be opened or locked.
+    #[error("failed to lock {path:?}")]
+    Lock {
+        /// The lock file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// There is no log.
+    #[error("failed to start the log")]
+    Log(#[from] LogError),
+    /// The system refuses signal handlers.
+    #[error("failed to listen for signals")]
+    Signals {
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The socket cannot be bound.
+    #[error("failed to listen on {path:?}")]
+    Bind {
+        /// The socket.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// What the service manager passed is no socket.
+    #[error("failed to use the socket that the service manager passed")]
+    Activation {
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A second signal came before the stop had ended.
+    #[error("stopped without waiting for what was under way")]
+    Forced,
+}
+
+/// Runs the daemon until it is asked to stop.
+///
+/// # Errors
+/// When it cannot start, [`DaemonError::AlreadyRunning`] among others, or was made to stop at once.
+pub async fn run(options: Options) -> Result<(), DaemonError> {
+    let Options { home, config, spawned } = options;
+    settle(spawned);
+    home.prepare()?;
+    let lock = Lock::take(&home)?;
+    logging::install(&home.log_file(), &config.log.value, !spawned)?;
+    let shutdown = Shutdown::new();
+    shutdown.listen(spawned).map_err(|source| DaemonError::Signals { source })?;
+    tracing::info!(version = VERSION, pid = std::process::id(), home = ?home.root(), "abxd starts");
+    let services = build_services(&home, &config, &shutdown);
+    let listener = Listener::open(&home, lock, shutdown.clone())?;
+    announce(NotifyState::Ready);
+    if spawned {
+        leave_stderr();
+    }
+    tracing::info!(socket = ?home.socket(), "abxd is ready");
+    let stopping = shutdown.clone();
+    tokio::spawn(async move {
+        stopping.wait().await;
+        announce(NotifyState::Stopping);
+    });
+    tokio::select! {
+        biased;
+        () = shutdown.forced() => Err(DaemonError::Forced),
+        () = Server::new(services, shutdown.clone()).run(listener) => {
+            tracing::info!("abxd has stopped");
+            Ok(())
+        }
+    }
+}
+
+/// Makes the process what a daemon is.
+fn settle(spawned: bool) {
+    // Every file, directory and socket from here on is for this user alone.
+    umask(Mode::from_bits_truncate(0o077));
+    if spawned {
+        // It fails only where the process already leads a session, which is what is wanted.
+        let _ = setsid();
+        // The root is always there; a daemon keeps no other directory from being unmounted.
+        let _ = std::env::set_current_dir("/");
+    }
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < WANTED_OPEN_FILES
+    {
+        // Fewer files mean fewer connections, not a daemon that does not start.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard.min(WANTED_OPEN_FILES), hard);
+    }
+}
+
+fn announce(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(%error, "failed to tell the service manager");
+    }
+}
+
+fn leave_stderr() {
+    let left = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+        .and_then(|null| dup2_stderr(null).map_err(io::Error::from));
+    if let Err(error) = left {
+        tracing::warn!(%error, "failed to give up standard error");
+    }
+}
+
+fn build_services(home: &Home, config: &Config, shutdown: &Shutdown) -> Services {
+    let about = About {
+        home: home.clone(),
+        settings: settings(config),
+        started_at: timestamp(),
+        shutdown: shutdown.clone(),
+    };
+    let mut module = RpcModule::new(about);
+    register::<DaemonHello>(&mut module, |about, params| {
+        tracing::debug!(client = params.client, version = params.version, "hello");
+        about.hello()
+    });
+    register::<DaemonInfo>(&mut module, |about, Empty {}| about.info());
+    register::<DaemonShutdown>(&mut module, |about, Empty {}| {
+        about.shutdown.begin();
+        Done { done: true }
+    });
+    #[cfg(feature = "fault")]
+    framing::debug::register(&mut module);
+    Services { methods: module.into(), raw: Arc::new(NoStreams), drain: Arc::new(NothingRuns) }
+}
+
+fn register<M: Method>(module: &mut RpcModule<About>, answer: fn(&About, M::Params) -> M::Result)
+where
+    M::Result: Clone,
+{
+    module
+        .register_method(M::NAME, move |params, about, _| {
+            Ok::<M::Result, ErrorObjectOwned>(answer(about, framing::params(&params)?))
+        })
+        .expect("each name is registered once");
+}
+
+/// What the daemon tells about itself.
+struct About {
+    home: Home,
+    settings: Vec<Setting>,
+    started_at: String,
+    shutdown: Shutdown,
+}
+
+impl About {
+    fn hello(&self) -> HelloResult {
+        HelloResult {
+            server: "abxd".to_owned(),
+            version: VERSION.to_owned(),
+            protocol: PROTOCOL,
+            pid: std::process::id(),
+            home: self.home.root().display().to_string(),
+            notice: None,
+        }
+    }
+
+    fn info(&self) -> DaemonInfoResult {
+        DaemonInfoResult {
+            version: VERSION.to_owned(),
+            protocol: PROTOCOL,
+            pid: std::process::id(),
+            home: self.home.root().display().to_string(),
+            socket: self.home.socket().display().to_string(),
+            started_at: self.started_at.clone(),
+            sessions: 0,
+            engines: Vec::new(),
+            settings: self.settings.clone(),
+            notices: Vec::new(),
+        }
+    }
+}
+
+fn settings(config: &Config) -> Vec<Setting> {
+    let rows = config.explain().into_iter();
+    rows.map(|(name, value, source)| Setting { name, value, source: source.to_string() }).collect()
+}
+
+fn timestamp() -> String {
+    format!("{:.3}", jiff::Timestamp::now())
+}
+
+/// Until there is something to stream.
+struct NoStreams;
+
+impl RawHandler for NoStreams {
+    fn serve(&self, stream: Replay<UnixStream>, _peer: Peer) -> BoxFuture<'static, ()> {
+        async move { drop(stream) }.boxed()
+    }
+}
+
+/// Until there is something that runs beside the calls themselves.
+struct NothingRuns;
+
+#[async_trait]
+impl Drain for NothingRuns {
+    async fn drain(&self, _deadline: Instant) {}
+}

@@ -1,0 +1,247 @@
+//! From one JSON text to its answer, alike for every framing.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all};
+use jsonrpsee::types::{Id, Params};
+use jsonrpsee::{AsyncMethod, ConnectionId, MethodCallback, MethodResponse};
+use jsonrpsee::{Extensions, Methods};
+use tokio::sync::oneshot;
+use tracing::Instrument;
+
+use super::answer;
+use super::calls::{Abandoned, Calls, Work};
+use super::envelope::{self, Call, Entry, Message, NO_ID};
+use super::{Notifier, Peer};
+use crate::daemon::shutdown::Shutdown;
+use crate::proto::errors::Kind;
+
+/// The notification by which a client says that it no longer waits; named as language servers name it.
+const CANCEL: &str = "$/cancelRequest";
+
+/// Longest part of an id that stands in the log, in characters.
+const MAX_LOGGED_ID_CHARS: usize = 40;
+
+/// What all connections share.
+pub(crate) struct Dispatcher {
+    pub(crate) methods: Methods,
+    pub(crate) shutdown: Shutdown,
+    pub(crate) work: Arc<Work>,
+}
+
+/// What one connection's messages are dispatched with.
+pub(super) struct Connection {
+    dispatcher: Arc<Dispatcher>,
+    calls: Arc<Calls>,
+    extensions: Extensions,
+    id: ConnectionId,
+    refuse: bool,
+}
+
+/// What became of a message.
+pub(super) enum Outcome {
+    /// There is nothing to answer.
+    Nothing,
+    /// The answer.
+    Ready(Vec<u8>),
+    /// The answer will come. Dropping this drops only the waiting.
+    Pending(BoxFuture<'static, Option<Vec<u8>>>),
+}
+
+impl Connection {
+    /// `refuse` answers every request with kind `limit`.
+    pub(super) fn new(dispatcher: Arc<Dispatcher>, peer: Peer, notifier: Notifier, refuse: bool) -> Self {
+        let calls = Calls::new(Arc::clone(&dispatcher.work));
+        // Only an identifier, so a wrapped one on a 32-bit platform does no harm.
+        let id = ConnectionId(usize::try_from(peer.connection).unwrap_or(usize::MAX));
+        let mut extensions = Extensions::new();
+        extensions.insert(peer);
+        extensions.insert(notifier);
+        Self { dispatcher, calls, extensions, id, refuse }
+    }
+
+    /// The calls under way.
+    pub(super) fn calls(&self) -> &Calls {
+        &self.calls
+    }
+
+    /// Whether every request is refused.
+    pub(super) fn refuses(&self) -> bool {
+        self.refuse
+    }
+
+    /// Starts what one JSON text asks for. Each call is polled once here and gets a task of its own only if it has to
+    /// wait, so a fast call costs no hop and a slow one holds nothing up.
+    pub(super) fn start(&self, text: &[u8]) -> Outcome {
+        match envelope::parse(text) {
+            Message::Bad { code, why } => Outcome::Ready(answer::plain(NO_ID, code, &why)),
+            Message::One(entry) => self.entry(entry),
+            Message::Batch(entries) => batch(entries.into_iter().map(|entry| self.entry(entry)).collect()),
+        }
+    }
+
+    fn entry(&self, entry: Entry<'_>) -> Outcome {
+        match entry {
+            Entry::Invalid { id, why } => Outcome::Ready(answer::plain(id, answer::INVALID_REQUEST, why)),
+            Entry::Call(call) => match call.id {
+                Some(id) => self.request(id, &call),
+                None => {
+                    self.notification(&call);
+                    Outcome::Nothing
+                }
+            },
+        }
+    }
+
+    fn request(&self, id: &str, call: &Call<'_>) -> Outcome {
+        if self.refuse {
+            let text = "too many connections: close one and try again";
+            return Outcome::Ready(answer::of_kind(id, Kind::Limit, text));
+        }
+        if self.dispatcher.shutdown.begun() {
+            return Outcome::Ready(answer::of_kind(id, Kind::ShuttingDown, "the daemon is stopping"));
+        }
+        let Some((name, callback)) = self.find(&call.method) else {
+            return Outcome::Ready(answer::not_found(id, &call.method));
+        };
+        match envelope::by_name(call.params) {
+            Ok(params) => self.run(Some(id), name, callback, params),
+            Err(why) => Outcome::Ready(answer::of_kind(id, Kind::InvalidParams, why)),
+        }
+    }
+
+    fn notification(&self, call: &Call<'_>) {
+        let Ok(params) = envelope::by_name(call.params) else { return };
+        if call.method == CANCEL {
+            #[derive(serde::Deserialize)]
+            struct Cancel<'a> {
+                #[serde(borrow)]
+                id: &'a serde_json::value::RawValue,
+            }
+            if let Ok(Cancel { id }) = serde_json::from_str(params) {
+                self.calls.cancel(id.get());
+            }
+            return;
+        }
+        if self.refuse || self.dispatcher.shutdown.begun() {
+            return;
+        }
+        if let Some((name, callback)) = self.find(&call.method) {
+            let _unanswered = self.run(None, name, callback, params);
+        }
+    }
+
+    /// Subscriptions are ordinary methods that keep the connection's [`Notifier`], so that they work alike in every
+    /// framing; the registry's own kind of subscription is bound to its own transports and never registered.
+    fn find(&self, name: &str) -> Option<(&'static str, &MethodCallback)> {
+        self.dispatcher
+            .methods
+            .method_with_name(name)
+            .filter(|(_, callback)| matches!(callback, MethodCallback::Sync(_) | MethodCallback::Async(_)))
+    }
+
+    fn run(&self, id: Option<&str>, name: &'static str, callback: &MethodCallback, params: &str) -> Outcome {
+        let extensions = self.extensions.clone();
+        match callback {
+            MethodCallback::Sync(method) => {
+                let params = Params::new(Some(params));
+                let call =
+                    catch_unwind(AssertUnwindSafe(|| method(Id::Null, params, usize::MAX, extensions)));
+                finished(id, call.ok())
+            }
+            MethodCallback::Async(method) => self.run_async(id, name, Arc::clone(method), params, extensions),
+            MethodCallback::Subscription(_) | MethodCallback::Unsubscription(_) => Outcome::Nothing,
+        }
+    }
+
+    fn run_async(
+        &self,
+        id: Option<&str>,
+        name: &'static str,
+        method: AsyncMethod<'static>,
+        params: &str,
+        extensions: Extensions,
+    ) -> Outcome {
+        let params = Params::new(Some(params)).into_owned();
+        let logged: String = id.unwrap_or("-").chars().take(MAX_LOGGED_ID_CHARS).collect();
+        let span = tracing::info_span!("call", connection = self.id.0, id = logged, method = name);
+        let connection = self.id;
+        let call = async move { method(Id::Null, params, connection, usize::MAX, extensions).await };
+        let mut call = AssertUnwindSafe(call).catch_unwind().instrument(span).boxed();
+        // The task polls again at once, so nothing that happens in between is missed.
+        if let Some(response) = (&mut call).now_or_never() {
+            return finished(id, response.ok());
+        }
+        let (reply, answer) = oneshot::channel();
+        let (ticket, abandoned) = self.calls.enter(id);
+        let id = id.map(str::to_owned);
+        tokio::spawn(async move {
+            let _ticket = ticket;
+            // The connection may be gone; what the call does is not bound to it.
+            tokio::select! {
+                biased;
+                response = &mut call => drop(reply.send(text(id.as_deref(), response.ok()))),
+                Ok(why) = abandoned => {
+                    drop(reply.send(id.map(|id| gave_up(&id, why))));
+                    drop(call.await);
+                }
+            }
+        });
+        Outcome::Pending(async move { answer.await.ok().flatten() }.boxed())
+    }
+}
+
+fn batch(outcomes: Vec<Outcome>) -> Outcome {
+    if !outcomes.iter().any(|outcome| matches!(outcome, Outcome::Pending(_))) {
+        let answers = outcomes.into_iter().filter_map(|outcome| match outcome {
+            Outcome::Ready(answer) => Some(answer),
+            Outcome::Nothing | Outcome::Pending(_) => None,
+        });
+        return array(answers).map_or(Outcome::Nothing, Outcome::Ready);
+    }
+    let answers = outcomes.into_iter().map(|outcome| match outcome {
+        Outcome::Nothing => std::future::ready(None).boxed(),
+        Outcome::Ready(answer) => std::future::ready(Some(answer)).boxed(),
+        Outcome::Pending(answer) => answer,
+    });
+    let answers = join_all(answers);
+    Outcome::Pending(async move { array(answers.await.into_iter().flatten()) }.boxed())
+}
+
+fn array(answers: impl Iterator<Item = Vec<u8>>) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    for answer in answers {
+        text.push(if text.is_empty() { b'[' } else { b',' });
+        text.extend_from_slice(&answer);
+    }
+    if text.is_empty() {
+        return None;
+    }
+    text.push(b']');
+    Some(text)
+}
+
+fn finished(id: Option<&str>, response: Option<MethodResponse>) -> Outcome {
+    text(id, response).map_or(Outcome::Nothing, Outcome::Ready)
+}
+
+/// The text for the wire; no response means that the method panicked, which the log has.
+fn text(id: Option<&str>, response: Option<MethodResponse>) -> Option<Vec<u8>> {
+    let id = id?;
+    Some(match response {
+        Some(response) => answer::with_id(response.as_ref(), id),
+        None => answer::of_kind(id, Kind::Internal, "a fault in abxd: its log has the details"),
+    })
+}
+
+fn gave_up(id: &str, why: Abandoned) -> Vec<u8> {
+    match why {
+        Abandoned::ByClient => answer::plain(id, answer::REQUEST_CANCELLED, "the request was cancelled"),
+        Abandoned::ByStop => {
+            let text = "the daemon stopped before the answer was known";
+            answer::of_kind(id, Kind::ShuttingDown, text)
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The socket's framings: one method table behind JSON texts, `Content-Length` messages, HTTP and WebSocket, told apart
+//! by the first bytes of a connection, and raw streams beside them.
+//!
+//! All of them hand one JSON text at a time to [`dispatch`], so that batches, errors, limits, cancelling and stopping
+//! are alike on each. The registry of methods is jsonrpsee's; its server is not used, because it runs the entries of a
+//! batch one after another, drops a call when its client goes away, and answers too long messages and empty batches
+//! differently per framing.
+
+mod accept;
+mod answer;
+mod calls;
+mod classify;
+#[cfg(feature = "fault")]
+pub(super) mod debug;
+mod dispatch;
+mod envelope;
+mod http;
+mod json;
+mod length;
+pub mod replay;
+mod scan;
+mod stream;
+mod websocket;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+use serde::Serialize;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+pub(super) use accept::Server;
+pub use answer::{failure, params};
+use replay::Replay;
+
+/// Most bytes of answers that wait for a client to read them. Past it nothing more is read of that client.
+const MAX_UNSENT_BYTES: usize = 4 * 1024 * 1024;
+
+/// Most notifications that wait for a client to read them. Past it [`Notifier::notify`] gives false.
+const MAX_NOTIFICATIONS: usize = 256;
+
+/// How long a client may take no byte of what waits for it before its connection is closed.
+const STALL: Duration = Duration::from_secs(30);
+
+/// Most bytes that are read and thrown away of a client that is told that its connection closes, so that it comes to
+/// read why.
+const LINGER_BYTES: usize = 64 * 1024 * 1024;
+
+/// How long the same may take.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// How a connection's messages are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// JSON texts one after the other.
+    Json,
+    /// The base protocol of language servers.
+    ContentLength,
+    /// HTTP.
+    Http,
+    /// WebSocket.
+    WebSocket,
+    /// A raw stream.
+    Raw,
+}
+
+/// Who is at the other end. In the extensions of each call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Its process, where the system tells.
+    pub pid: Option<i32>,
+    /// The connection's number in this daemon's life.
+    pub connection: u64,
+    /// What it speaks.
+    pub framing: Framing,
+}
+
+/// Sends notifications on the connection that a call came from. In the extensions of each call.
+#[derive(Debug, Clone)]
+pub struct Notifier {
+    queue: Option<mpsc::Sender<Vec<u8>>>,
+}
+
+impl Notifier {
+    /// One that reaches nobody.
+    pub fn none() -> Self {
+        Self { queue: None }
+    }
+
+    fn new() -> (Self, mpsc::Receiver<Vec<u8>>) {
+        let (queue, receiver) = mpsc::channel(MAX_NOTIFICATIONS);
+        (Self { queue: Some(queue) }, receiver)
+    }
+
+    /// Queues a notification, in order with others. False when the client does not read, has gone, or speaks plain
+    /// HTTP.
+    pub fn notify(&self, method: &str, params: &impl Serialize) -> bool {
+        let Some(queue) = &self.queue else { return false };
+        answer::notification(method, params).is_some_and(|text| queue.try_send(text).is_ok())
+    }
+
+    /// Waits until the connection has ended. Cancel safe.
+    pub async fn closed(&self) {
+        if let Some(queue) = &self.queue {
+            queue.closed().await;
+        }
+    }
+}
+
+/// Serves raw streams.
+pub trait RawHandler: Send + Sync {
+    /// Serves a connection that began with the preface, which `stream` no longer has. When the daemon closes its
+    /// connections, after [`Drain::drain`], the future is dropped.
+    fn serve(&self, stream: Replay<UnixStream>, peer: Peer) -> BoxFuture<'static, ()>;
+}
+
+/// What has to come to an end before the daemon may.
+#[async_trait]
+pub trait Drain: Send + Sync {
+    /// Returns when running operations have finished or are recorded. It is dropped at the deadline.
+    async fn drain(&self, deadline: Instant);
+}
+
+/// Whether connections are to close now.
+#[derive(Debug, Clone)]
+pub(super) struct Closing {
+    closing: watch::Receiver<bool>,
+}
+
+impl Closing {
+    /// Gives the switch, too: sending true closes.
+    fn new() -> (watch::Sender<bool>, Self) {
+        let (sender, closing) = watch::channel(false);
+        (sender, Self { closing })
+    }
+
+    /// Cancel safe.
+    async fn wait(&self) {
+        // A server that is gone closes, too.
+        let _ = self.closing.clone().wait_for(|closing| *closing).await;
+    }
+}
+
+/// Ends our side and reads what the client still sends, within bounds: a connection that is closed with input unread is
+/// reset, and then a client that is still sending never reads the answer.
+async fn linger<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) {
+    let reading = async {
+        stream.shutdown().await?;
+        let mut scrap = vec![0; 64 * 1024];
+        let mut left = LINGER_BYTES;
+        loop {
+            let read = stream.read(&mut scrap).await?;
+            match left.checked_sub(read) {
+                Some(rest) if read > 0 => left = rest,
+                _ => return std::io::Result::Ok(()),
+            }
+        }
+    };
+    // Whatever happens here, the connection is over.
+    let _ = tokio::time::timeout(LINGER, reading).await;
+}

@@ -1,0 +1,74 @@
+//! A stream whose first bytes were read already, to find out what it speaks.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Gives back the bytes that were read too early, then reads on from the stream itself.
+#[derive(Debug)]
+pub struct Replay<S> {
+    prefix: Bytes,
+    inner: S,
+}
+
+impl<S> Replay<S> {
+    /// Puts `prefix` in front of what `inner` will still give.
+    pub fn new(prefix: Bytes, inner: S) -> Self {
+        Self { prefix, inner }
+    }
+
+    /// Gives the bytes not read again yet, and the stream.
+    pub fn into_parts(self) -> (Bytes, S) {
+        (self.prefix, self.inner)
+    }
+
+    /// The stream itself, for its readiness and its descriptor.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Replay<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.prefix.is_empty() {
+            return Pin::new(&mut self.inner).poll_read(cx, buf);
+        }
+        let taken = self.prefix.len().min(buf.remaining());
+        buf.put_slice(&self.prefix[..taken]);
+        self.prefix.advance(taken);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Replay<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+}

@@ -1,0 +1,212 @@
+//! A connection that carries messages on a plain stream of bytes, in whichever way they are told apart.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use nix::poll::{PollFd, PollFlags, PollTimeout};
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::dispatch::{Connection, Outcome};
+use super::{Closing, MAX_UNSENT_BYTES, STALL, linger};
+
+/// Bytes asked of the system at a time; most requests are far shorter.
+const READ_BYTES: usize = 8 * 1024;
+
+/// The same in the middle of a long message.
+const LONG_READ_BYTES: usize = 128 * 1024;
+
+/// Most bytes that an empty buffer keeps, so that an idle connection is small.
+const KEPT_BYTES: usize = 32 * 1024;
+
+/// How often a half-closed client that still has answers coming is looked at, to see whether it is there at all.
+const HANGUP_CHECK: Duration = Duration::from_secs(1);
+
+/// How messages are told apart in a stream of bytes.
+pub(super) trait Codec {
+    /// Takes the next message off the buffer. `ended`: no more bytes will come.
+    fn next(&mut self, buffer: &mut BytesMut, ended: bool) -> Next;
+
+    /// Writes one answer or notification.
+    fn frame(&self, answer: &[u8], out: &mut BytesMut);
+}
+
+/// What stands next in the buffer.
+pub(super) enum Next {
+    /// Nothing whole.
+    More,
+    /// One JSON text.
+    Text(BytesMut),
+    /// Something that is answered with this error; what follows can be read.
+    Bad(Vec<u8>),
+    /// Something that is answered with this error, and the connection ends.
+    Fatal(Vec<u8>),
+}
+
+/// Serves the connection until the client has closed it and has all its answers, or the daemon closes it. Dropping the
+/// future drops only the waiting: what was asked for goes on.
+pub(super) async fn serve<C: Codec>(
+    mut stream: UnixStream,
+    buffer: BytesMut,
+    codec: C,
+    connection: &Connection,
+    notifications: mpsc::Receiver<Vec<u8>>,
+    closing: &Closing,
+) -> io::Result<()> {
+    let mut wire = Wire { codec, buffer, out: BytesMut::new(), input: Input::Open };
+    wire.drive(&mut stream, connection, notifications, closing).await?;
+    if let Input::Refused = wire.input {
+        linger(&mut stream).await;
+    }
+    Ok(())
+}
+
+struct Wire<C> {
+    codec: C,
+    buffer: BytesMut,
+    out: BytesMut,
+    input: Input,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Input {
+    Open,
+    /// The client will send no more.
+    Ended,
+    /// The client sent what ends a connection.
+    Refused,
+    /// The daemon closes the connection.
+    Closing,
+}
+
+impl<C: Codec> Wire<C> {
+    async fn drive(
+        &mut self,
+        stream: &mut UnixStream,
+        connection: &Connection,
+        mut notifications: mpsc::Receiver<Vec<u8>>,
+        closing: &Closing,
+    ) -> io::Result<()> {
+        let mut pending = FuturesUnordered::new();
+        let mut stall = Instant::now() + STALL;
+        loop {
+            let more = self.take_messages(connection, &mut pending);
+            if self.send(stream)? || self.out.is_empty() {
+                stall = Instant::now() + STALL;
+            }
+            if more && self.out.len() < MAX_UNSENT_BYTES {
+                continue;
+            }
+            let answered = pending.is_empty() || self.input == Input::Refused;
+            if self.input != Input::Open && answered && self.out.is_empty() {
+                return Ok(());
+            }
+            let room = self.out.len() < MAX_UNSENT_BYTES;
+            let reads = self.input == Input::Open && room && connection.calls().has_room();
+            self.reserve();
+            let (mut reader, writer) = stream.split();
+            tokio::select! {
+                biased;
+                ready = writer.writable(), if !self.out.is_empty() => ready?,
+                Some(answer) = pending.next(), if room => self.frame(answer.as_deref()),
+                Some(text) = notifications.recv(), if room => self.frame(Some(&text)),
+                () = closing.wait(), if self.input != Input::Closing => {
+                    self.input = Input::Closing;
+                    connection.calls().abandon_all();
+                }
+                read = reader.read_buf(&mut self.buffer), if reads => {
+                    if read? == 0 {
+                        self.input = Input::Ended;
+                    }
+                }
+                () = connection.calls().freed(), if !connection.calls().has_room() => {}
+                () = tokio::time::sleep_until(stall), if !self.out.is_empty() => {
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its answers"));
+                }
+                () = tokio::time::sleep(HANGUP_CHECK), if self.input == Input::Ended => {
+                    if hung_up(stream) {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Starts the messages in the buffer, as far as there is room for their calls and answers. Gives whether there may be
+    /// more in it.
+    fn take_messages(
+        &mut self,
+        connection: &Connection,
+        pending: &mut FuturesUnordered<futures_util::future::BoxFuture<'static, Option<Vec<u8>>>>,
+    ) -> bool {
+        while self.input != Input::Refused && connection.calls().has_room() {
+            if self.out.len() >= MAX_UNSENT_BYTES {
+                return true;
+            }
+            match self.codec.next(&mut self.buffer, self.input == Input::Ended) {
+                Next::More => return false,
+                Next::Bad(error) => self.frame(Some(&error)),
+                Next::Fatal(error) => {
+                    self.frame(Some(&error));
+                    self.input = Input::Refused;
+                }
+                Next::Text(text) => match connection.start(&text) {
+                    Outcome::Nothing => {}
+                    Outcome::Ready(answer) => self.frame(Some(&answer)),
+                    Outcome::Pending(answer) => pending.push(answer),
+                },
+            }
+            // One answer is all that a refused connection gets.
+            if connection.refuses() && !self.out.is_empty() {
+                self.input = Input::Refused;
+            }
+        }
+        false
+    }
+
+    fn frame(&mut self, answer: Option<&[u8]>) {
+        if let Some(answer) = answer {
+            self.codec.frame(answer, &mut self.out);
+        }
+    }
+
+    /// Writes what the system takes. Gives whether it took anything.
+    fn send(&mut self, stream: &UnixStream) -> io::Result<bool> {
+        let mut moved = false;
+        while !self.out.is_empty() {
+            match stream.try_write(&self.out) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => self.out.advance(written),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(moved),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            moved = true;
+        }
+        if self.out.capacity() > KEPT_BYTES {
+            self.out = BytesMut::new();
+        }
+        Ok(moved)
+    }
+
+    fn reserve(&mut self) {
+        if self.buffer.is_empty() && self.buffer.capacity() > KEPT_BYTES {
+            self.buffer = BytesMut::new();
+        }
+        self.buffer.reserve(if self.buffer.len() < READ_BYTES { READ_BYTES } else { LONG_READ_BYTES });
+    }
+}
+
+/// Whether the client is gone altogether; a client that only closed its sending side is not.
+fn hung_up(stream: &UnixStream) -> bool {
+    let mut fds = [PollFd::new(stream.as_fd(), PollFlags::empty())];
+    let closed = PollFlags::POLLHUP | PollFlags::POLLERR;
+    nix::poll::poll(&mut fds, PollTimeout::ZERO).is_ok()
+        && fds[0].revents().is_some_and(|events| events.intersects(closed))
+}

@@ -1,0 +1,183 @@
+//! WebSocket: one message per text; a binary one is taken for text too.
+
+use std::io;
+use std::task::Poll;
+
+use bytes::Bytes;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{SinkExt, StreamExt};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::error::{CapacityError, Error};
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
+
+use super::dispatch::{Connection, Outcome};
+use super::replay::Replay;
+use super::{Closing, MAX_UNSENT_BYTES, STALL, answer, linger};
+use crate::proto::version::MAX_MESSAGE_BYTES;
+
+/// Bytes read at a time, allocated for the connection's life.
+const READ_BYTES: usize = 4 * 1024;
+
+/// Serves the connection until either side closes it.
+pub(super) async fn serve(
+    stream: Replay<UnixStream>,
+    read: &Bytes,
+    connection: &Connection,
+    notifications: mpsc::Receiver<Vec<u8>>,
+    closing: &Closing,
+) -> Result<(), Error> {
+    let config = WebSocketConfig::default()
+        .read_buffer_size(READ_BYTES)
+        .max_message_size(Some(MAX_MESSAGE_BYTES))
+        .max_frame_size(Some(MAX_MESSAGE_BYTES));
+    let part = read.to_vec();
+    let socket = WebSocketStream::from_partially_read(stream, part, Role::Server, Some(config)).await;
+    let mut wire = Wire { socket, unsent: 0, end: None };
+    wire.drive(connection, notifications, closing).await?;
+    if let Some(end) = wire.end {
+        // The client may not read any more; then there is nobody to tell.
+        let _ = tokio::time::timeout(STALL, wire.socket.close(Some(end.into_frame()))).await;
+        let (_, mut stream) = wire.socket.into_inner().into_parts();
+        linger(&mut stream).await;
+    }
+    Ok(())
+}
+
+/// Why the daemon closes a connection.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    TooLong,
+    NotText,
+    Refused,
+    Stopping,
+}
+
+impl End {
+    fn into_frame(self) -> CloseFrame {
+        let (code, reason) = match self {
+            Self::TooLong => (CloseCode::Size, "message too long"),
+            Self::NotText => (CloseCode::Invalid, "not UTF-8"),
+            Self::Refused => (CloseCode::Again, "too many connections"),
+            Self::Stopping => (CloseCode::Away, "the daemon is stopping"),
+        };
+        CloseFrame { code, reason: Utf8Bytes::from_static(reason) }
+    }
+}
+
+struct Wire {
+    socket: WebSocketStream<Replay<UnixStream>>,
+    /// Bytes given to the socket since it was last flushed.
+    unsent: usize,
+    end: Option<End>,
+}
+
+enum Event {
+    Flushed(Result<(), Error>),
+    Came(Option<Result<Message, Error>>),
+}
+
+impl Wire {
+    async fn drive(
+        &mut self,
+        connection: &Connection,
+        mut notifications: mpsc::Receiver<Vec<u8>>,
+        closing: &Closing,
+    ) -> Result<(), Error> {
+        let mut pending = FuturesUnordered::new();
+        let mut stall = Instant::now() + STALL;
+        loop {
+            if self.unsent == 0 {
+                stall = Instant::now() + STALL;
+                // What still comes for a connection that ends for its own fault is not waited for.
+                if self.end.is_some_and(|end| !matches!(end, End::Stopping) || pending.is_empty()) {
+                    return Ok(());
+                }
+            }
+            let room = self.unsent < MAX_UNSENT_BYTES;
+            let has_room = connection.calls().has_room();
+            let reads = self.end.is_none() && room && has_room;
+            tokio::select! {
+                biased;
+                Some(answer) = pending.next(), if room => self.send(answer)?,
+                Some(text) = notifications.recv(), if room => self.send(Some(text))?,
+                () = closing.wait(), if self.end.is_none() => {
+                    self.end = Some(End::Stopping);
+                    connection.calls().abandon_all();
+                }
+                event = self.event(reads) => match event {
+                    Event::Flushed(flushed) => {
+                        flushed?;
+                        self.unsent = 0;
+                    }
+                    Event::Came(None) => return Ok(()),
+                    Event::Came(Some(message)) => match self.take(message, connection)? {
+                        Outcome::Nothing => {}
+                        Outcome::Ready(answer) => self.send(Some(answer))?,
+                        Outcome::Pending(answer) => pending.push(answer),
+                    },
+                },
+                () = connection.calls().freed(), if !has_room => {}
+                () = tokio::time::sleep_until(stall), if self.unsent > 0 => {
+                    let error = io::Error::new(io::ErrorKind::TimedOut, "the client does not read its answers");
+                    return Err(Error::Io(error));
+                }
+            }
+        }
+    }
+
+    /// Waits for the first of: all is sent, a message came. One future for both, so that neither side waits for the
+    /// other when a client sends much before it reads. Cancel safe: the state is in the socket.
+    async fn event(&mut self, reads: bool) -> Event {
+        let unsent = self.unsent > 0;
+        let socket = &mut self.socket;
+        std::future::poll_fn(|cx| {
+            if unsent && let Poll::Ready(flushed) = socket.poll_flush_unpin(cx) {
+                return Poll::Ready(Event::Flushed(flushed));
+            }
+            if reads && let Poll::Ready(message) = socket.poll_next_unpin(cx) {
+                return Poll::Ready(Event::Came(message));
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    fn take(&mut self, message: Result<Message, Error>, connection: &Connection) -> Result<Outcome, Error> {
+        let outcome = match message {
+            Ok(Message::Text(text)) => connection.start(text.as_bytes()),
+            Ok(Message::Binary(bytes)) => connection.start(&bytes),
+            // Pings and closes are answered by the library, which sends on the next flush.
+            Ok(_) => {
+                self.unsent += 1;
+                return Ok(Outcome::Nothing);
+            }
+            Err(Error::Capacity(CapacityError::MessageTooLong { size, .. })) => {
+                self.end = Some(End::TooLong);
+                return Ok(Outcome::Ready(answer::too_long(size as u64)));
+            }
+            Err(Error::Utf8(_)) => {
+                self.end = Some(End::NotText);
+                return Ok(Outcome::Ready(answer::not_utf8()));
+            }
+            Err(error) => return Err(error),
+        };
+        if connection.refuses() {
+            self.end = Some(End::Refused);
+        }
+        Ok(outcome)
+    }
+
+    /// Queues the text in the socket's own buffer, which takes it even where the client does not read: how much may wait
+    /// there is counted here.
+    fn send(&mut self, text: Option<Vec<u8>>) -> Result<(), Error> {
+        let Some(text) = text else { return Ok(()) };
+        self.unsent += text.len();
+        let text = Utf8Bytes::try_from(text).expect("answers are JSON, which is UTF-8");
+        self.socket.start_send_unpin(Message::Text(text))
+    }
+}

@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -86,11 +87,13 @@ pub struct Options {
     pub batch: usize,
     /// The name of another of SQLite's ways to reach a file system.
     pub vfs: Option<&'static str>,
+    /// How long to wait for another process's lock.
+    pub wait: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { batch: BATCH, vfs: None }
+        Self { batch: BATCH, vfs: None, wait: schema::BUSY_WAIT }
     }
 }
 

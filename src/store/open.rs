@@ -97,7 +97,7 @@ fn connect(path: &Path, flags: OpenFlags, options: &Options) -> Result<Connectio
         None => Connection::open_with_flags(path, flags),
     }
     .map_err(|error| judge(path, &error))?;
-    schema::configure(&conn).map_err(|error| judge(path, &error))?;
+    schema::configure(&conn, options.wait).map_err(|error| judge(path, &error))?;
     Ok(conn)
 }
 

@@ -13,7 +13,7 @@ pub(super) const MIGRATIONS: &[&str] = &[V1];
 
 /// How long a connection waits for another process's lock before it answers `Busy`. Only a stray SQLite shell can
 /// hold one, and such a statement is short.
-const BUSY_WAIT: Duration = Duration::from_secs(5);
+pub(super) const BUSY_WAIT: Duration = Duration::from_secs(5);
 
 /// Prepared statements kept per connection: more than this module has.
 const STATEMENTS: usize = 64;
@@ -111,9 +111,9 @@ CREATE TABLE meta (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// Sets what every connection needs, whether it reads or writes. Touches no file.
-pub(super) fn configure(conn: &Connection) -> rusqlite::Result<()> {
-    conn.busy_timeout(BUSY_WAIT)?;
+/// Sets what every connection needs, whether it reads or writes: `wait` is its patience with locks. Touches no file.
+pub(super) fn configure(conn: &Connection, wait: Duration) -> rusqlite::Result<()> {
+    conn.busy_timeout(wait)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
     conn.pragma_update(None, "foreign_keys", true)?;
     // What a damaged or foreign file declares must not run.

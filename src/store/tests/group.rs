@@ -138,6 +138,37 @@ async fn changes_whose_transaction_ended_under_them_fail_and_the_rest_is_kept() 
 }
 
 #[tokio::test]
+async fn a_commit_that_fails_keeps_and_shows_nothing_of_its_batch() {
+    let place = Place::new();
+    let store = place.open();
+    store.insert(session(1)).await.expect("insert");
+    let (release, held) = hold(&store).await;
+    let good = queue(&store, |tx| tx.insert_session(&session(2))).await;
+    let refused = queue(&store, |tx| tx.insert_session(&session(2))).await;
+    let spoils = queue(&store, |tx| {
+        tx.set_meta("a", "b")?;
+        // Is found out at the commit, not before.
+        tx.raw()
+            .execute_batch(
+                "PRAGMA defer_foreign_keys = ON; INSERT INTO session_env VALUES ('nobody', 'A', 'b')",
+            )
+            .expect("deferred");
+        Ok(())
+    })
+    .await;
+    drop(release);
+    held.await.expect("task").expect("it had a transaction of its own");
+    assert!(matches!(good.await, Err(StoreError::Io { .. })));
+    assert!(matches!(refused.await, Err(StoreError::Io { .. })), "what refused it was not kept either");
+    assert!(matches!(spoils.await, Err(StoreError::Io { .. })));
+    assert_eq!(store.count(), 1);
+    assert_eq!(store.write(|tx| Ok(tx.meta("a"))).await.expect("read"), None);
+    store.insert(session(2)).await.expect("the name is free");
+    store.close().await;
+    assert_eq!(contents(&place.open()), contents(&store));
+}
+
+#[tokio::test]
 async fn a_failure_of_sqlite_cannot_be_swallowed() {
     let place = Place::new();
     let store = place.open();

@@ -59,14 +59,9 @@ async fn a_negative_format_is_as_strange_as_a_newer_one() {
 #[tokio::test]
 async fn a_lock_of_another_process_is_not_damage() {
     let place = Place::new();
-    let store = place.open();
+    let hasty = Options { wait: Duration::ZERO, ..Options::default() };
+    let store = Store::open_with(&place.path(), hasty.clone()).expect("open").store;
     let other = rusqlite::Connection::open(place.path()).expect("open");
-    other.execute_batch("BEGIN IMMEDIATE").expect("lock");
-    // The default patience is seconds.
-    let hasty = |tx: &mut Tx<'_>| tx.raw().pragma_update(None, "busy_timeout", 0).map_err(|e| panic!("{e}"));
-    assert!(matches!(store.write(hasty).await, Err(StoreError::Busy { .. })), "after waiting");
-    other.execute_batch("COMMIT").expect("unlock");
-    store.write(hasty).await.expect("no patience from here on");
     other.execute_batch("BEGIN IMMEDIATE").expect("lock");
     assert!(matches!(store.insert(session(1)).await, Err(StoreError::Busy { .. })));
     assert_eq!(store.count(), 0);
@@ -74,7 +69,7 @@ async fn a_lock_of_another_process_is_not_damage() {
     store.insert(session(1)).await.expect("free again");
     store.close().await;
     other.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE").expect("lock for good");
-    assert!(matches!(Store::open(&place.path()), Err(StoreError::Busy { .. })));
+    assert!(matches!(Store::open_with(&place.path(), hasty), Err(StoreError::Busy { .. })));
     drop(other);
     assert_eq!(place.open().count(), 1);
 }

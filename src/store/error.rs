@@ -1,6 +1,10 @@
 //! What the table can answer instead of keeping a change.
 
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use rusqlite::{ErrorCode, ffi};
 
 /// Why a change was not kept, or the table not opened.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -57,4 +61,60 @@ pub enum StoreError {
     /// The writer has stopped.
     #[error("the table is closed")]
     Closed,
+}
+
+/// Puts an error of SQLite in our words; `path` is the database.
+pub(super) fn explain(path: &Path, error: &rusqlite::Error) -> StoreError {
+    let path = path.to_owned();
+    let Some(cause) = error.sqlite_error() else { return StoreError::Io { path, text: error.to_string() } };
+    match cause.code {
+        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed => {
+            StoreError::Busy { path }
+        }
+        ErrorCode::DiskFull => StoreError::Full { path },
+        ErrorCode::SystemIoFailure if may_be_space(cause.extended_code) && no_space_beside(&path) => {
+            StoreError::Full { path }
+        }
+        _ => StoreError::Io { path, text: error.to_string() },
+    }
+}
+
+/// Puts an error of the system in our words; `path` is the database.
+pub(super) fn explain_io(path: &Path, error: &io::Error) -> StoreError {
+    let path = path.to_owned();
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::Full { path },
+        _ => StoreError::Io { path, text: error.to_string() },
+    }
+}
+
+/// Whether SQLite gives this code also when there is no space: it names ENOSPC for plain writes alone, and neither a
+/// quota nor the shared-memory file.
+fn may_be_space(extended_code: i32) -> bool {
+    matches!(
+        extended_code,
+        ffi::SQLITE_IOERR_WRITE
+            | ffi::SQLITE_IOERR_FSYNC
+            | ffi::SQLITE_IOERR_DIR_FSYNC
+            | ffi::SQLITE_IOERR_TRUNCATE
+            | ffi::SQLITE_IOERR_SHMSIZE
+            | ffi::SQLITE_IOERR_SHMOPEN
+            | ffi::SQLITE_IOERR_SHMMAP
+    )
+}
+
+/// Bytes written to find out whether there is space: a region of the shared-memory file, the largest thing that SQLite
+/// writes at once.
+const PROBE_BYTES: usize = 32 << 10;
+
+fn no_space_beside(path: &Path) -> bool {
+    let probe = super::files::beside(path, ".probe");
+    let tried =
+        OpenOptions::new().create(true).truncate(true).write(true).open(&probe).and_then(|mut file| {
+            file.write_all(&[0; PROBE_BYTES])?;
+            file.sync_all()
+        });
+    // Nothing depends on its going: the next probe overwrites it.
+    let _ = std::fs::remove_file(&probe);
+    tried.is_err_and(|error| matches!(explain_io(path, &error), StoreError::Full { .. }))
 }

@@ -1,3 +1,261 @@
-//! The session table.
+//! The session table: who is there, what is being done to it, and which snapshots it has.
+//!
+//! One thread has the only connection that writes. Callers hand it closures; those that queue while the disk is busy
+//! share the next transaction, and each is answered once its change would survive the loss of power. Reads touch neither
+//! that thread nor SQLite: every commit is published to a view in memory, before its callers are told.
+//!
+//! The table takes rows as they are. What may be in them, and what follows from it, is the model's to say.
 
 pub mod error;
+
+mod files;
+mod open;
+mod reader;
+mod rows;
+mod schema;
+#[cfg(test)]
+mod tests;
+mod tx;
+mod view;
+mod writer;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+pub use self::error::StoreError;
+pub use self::tx::Tx;
+use self::view::View;
+use self::writer::{Change, Job};
+use crate::model::id::SessionId;
+use crate::model::session::{Session, Snapshot};
+
+/// Changes that may wait for the writer. A caller beyond them waits for room.
+const QUEUE: usize = 1024;
+
+/// Changes in one transaction. More would make the first caller wait long for the last one's rows, and would save
+/// little: at this number the sync is a small part of the cost.
+const BATCH: usize = 256;
+
+/// The session table. Clones are cheap and share one table.
+///
+/// The writer ends when the last clone is gone, or at [`Store::close`].
+#[derive(Clone)]
+pub struct Store {
+    shared: Arc<Shared>,
+    handle: Arc<Handle>,
+}
+
+/// The way to the writer.
+struct Handle {
+    /// None once closed.
+    jobs: RwLock<Option<Sender>>,
+    /// None once joined.
+    thread: Mutex<Option<JoinHandle<()>>>,
+    done: watch::Receiver<bool>,
+}
+
+type Sender = mpsc::Sender<Box<dyn Job>>;
+
+/// What the writer shows to readers.
+struct Shared {
+    view: RwLock<View>,
+    commits: AtomicU64,
+}
+
+/// An open table, and what there is to say about how it was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// The table.
+    pub store: Store,
+    /// Where a damaged file was put; the table is then new and empty.
+    pub set_aside: Option<PathBuf>,
+    /// Other things that the user should know, one sentence each.
+    pub notices: Vec<String>,
+}
+
+/// How a table is opened where the defaults do not serve: for measurements and tests.
+#[doc(hidden)]
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Changes in one transaction, at least one.
+    pub batch: usize,
+    /// The name of another of SQLite's ways to reach a file system.
+    pub vfs: Option<&'static str>,
+    /// How long to wait for another process's lock.
+    pub wait: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { batch: BATCH, vfs: None, wait: schema::BUSY_WAIT }
+    }
+}
+
+impl Store {
+    /// Opens the table at `path`, or makes one there, for this user alone. Blocks.
+    ///
+    /// A damaged file is renamed, never deleted, and a new table begun.
+    ///
+    /// # Errors
+    /// `Newer` when a later abx wrote it, and then nothing is touched; `Busy` when another process keeps it locked for
+    /// seconds; `Full`; `Io` when the place cannot be used.
+    pub fn open(path: &Path) -> Result<Opened, StoreError> {
+        Self::open_with(path, Options::default())
+    }
+
+    /// Opens the table as [`Store::open`] does, with settings.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    #[doc(hidden)]
+    pub fn open_with(path: &Path, options: Options) -> Result<Opened, StoreError> {
+        let mut ready = open::open(path, &options)?;
+        let (set_aside, notices) = (ready.set_aside.take(), std::mem::take(&mut ready.notices));
+        let shared =
+            Arc::new(Shared { view: RwLock::new(ready.draft.view().clone()), commits: AtomicU64::new(0) });
+        let (sender, jobs) = mpsc::channel(QUEUE);
+        let (finished, done) = watch::channel(false);
+        let thread = writer::start(ready, options.batch, jobs, Arc::clone(&shared), finished)?;
+        let handle = Handle { jobs: RwLock::new(Some(sender)), thread: Mutex::new(Some(thread)), done };
+        Ok(Opened { store: Self { shared, handle: Arc::new(handle) }, set_aside, notices })
+    }
+
+    /// Finds a session by its name, else by its sandbox's name.
+    pub fn session(&self, name: &str) -> Option<Arc<Session>> {
+        let view = self.view();
+        view.named(name).or_else(|| view.in_sandbox(name)).cloned()
+    }
+
+    /// Finds a session by id.
+    pub fn session_by_id(&self, id: &SessionId) -> Option<Arc<Session>> {
+        self.view().session(id).cloned()
+    }
+
+    /// All sessions, newest first; of the same instant, the higher id first.
+    pub fn sessions(&self) -> Vec<Arc<Session>> {
+        self.view().sessions()
+    }
+
+    /// How many sessions there are.
+    pub fn count(&self) -> usize {
+        self.view().count()
+    }
+
+    /// Finds a snapshot by name, in whatever state.
+    pub fn snapshot(&self, name: &str) -> Option<Arc<Snapshot>> {
+        self.view().snapshot_named(name).cloned()
+    }
+
+    /// The snapshots of one session, or all of them, in whatever state, newest first.
+    pub fn snapshots(&self, session: Option<&SessionId>) -> Vec<Arc<Snapshot>> {
+        let view = self.view();
+        match session {
+            Some(id) => view.timeline(id).cloned().collect(),
+            None => view.snapshots(),
+        }
+    }
+
+    /// Makes one change, and answers once it would survive the loss of power and readers see it.
+    ///
+    /// The closure runs on the writer's thread and holds everyone up: it must not wait for anything. An error it returns
+    /// takes back all that it did, and nothing that others did.
+    ///
+    /// # Errors
+    /// The closure's; `Busy`, `Full` or `Io` when the change could not be kept, also after a panic of the closure;
+    /// `Closed` after [`Store::close`].
+    ///
+    /// # Cancel safety
+    /// Once the change is in the queue it is made, whether or not somebody still waits. Dropping the future earlier,
+    /// which only a full queue makes possible, leaves no trace.
+    pub async fn write<T, F>(&self, change: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+    {
+        let sender = self.handle.jobs.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let (reply, answer) = oneshot::channel();
+        let job = Box::new(Change { closure: Some(change), value: None, reply });
+        sender.ok_or(StoreError::Closed)?.send(job).await.map_err(|_| StoreError::Closed)?;
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Adds a session and returns its row.
+    ///
+    /// # Errors
+    /// As [`Tx::insert_session`] and [`Store::write`].
+    ///
+    /// # Cancel safety
+    /// As [`Store::write`].
+    pub async fn insert(&self, session: Session) -> Result<Arc<Session>, StoreError> {
+        self.write(move |tx| {
+            tx.insert_session(&session)?;
+            row(tx, &session.id)
+        })
+        .await
+    }
+
+    /// Changes the row of this id and returns it, with its revision one higher.
+    ///
+    /// # Errors
+    /// As [`Tx::put_session`] and [`Store::write`].
+    ///
+    /// # Cancel safety
+    /// As [`Store::write`].
+    pub async fn update<F>(&self, id: &SessionId, change: F) -> Result<Arc<Session>, StoreError>
+    where
+        F: FnOnce(&mut Session) + Send + 'static,
+    {
+        let id = id.clone();
+        self.write(move |tx| {
+            let mut session = Session::clone(&*row(tx, &id)?);
+            change(&mut session);
+            session.id = id;
+            tx.put_session(&session)?;
+            row(tx, &session.id)
+        })
+        .await
+    }
+
+    /// Takes no more changes, makes those in the queue, moves the log into the database and ends the writer. Reads go on
+    /// from what was published last.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not stop any of this.
+    pub async fn close(&self) {
+        drop(self.handle.jobs.write().unwrap_or_else(PoisonError::into_inner).take());
+        // An error says that the thread is gone, which is as well.
+        let _ = self.handle.done.clone().wait_for(|done| *done).await;
+        let thread = self.handle.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the writer of the table panicked");
+        }
+    }
+
+    /// How many transactions were committed since the table was opened.
+    #[doc(hidden)]
+    pub fn commits(&self) -> u64 {
+        self.shared.commits.load(Ordering::Relaxed)
+    }
+
+    fn view(&self) -> RwLockReadGuard<'_, View> {
+        self.shared.view.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("sessions", &self.count()).finish_non_exhaustive()
+    }
+}
+
+fn row(tx: &Tx<'_>, id: &SessionId) -> Result<Arc<Session>, StoreError> {
+    tx.shared(id).cloned().ok_or_else(|| StoreError::Gone { id: id.to_string() })
+}

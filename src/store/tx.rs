@@ -1,0 +1,217 @@
+//! What one change may do: every read and write of both tables, inside the transaction that is open.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rusqlite::Connection;
+
+use super::error::{StoreError, explain};
+use super::rows;
+use super::view::{Draft, View};
+use crate::model::id::{SessionId, SnapshotId};
+use crate::model::session::{Session, Snapshot};
+
+/// An open change of the table. Sees what changes before it in the same transaction did, and what it did itself.
+///
+/// After a failure of SQLite itself the change cannot be kept: every later write answers with that failure, and so does
+/// the change as a whole, whatever its closure returns.
+pub struct Tx<'a> {
+    conn: &'a Connection,
+    path: &'a Path,
+    draft: &'a mut Draft,
+    failed: Option<StoreError>,
+}
+
+impl<'a> Tx<'a> {
+    pub(super) fn new(conn: &'a Connection, path: &'a Path, draft: &'a mut Draft) -> Self {
+        Self { conn, path, draft, failed: None }
+    }
+
+    /// SQLite's first failure in this change.
+    pub(super) fn into_failure(self) -> Option<StoreError> {
+        self.failed
+    }
+
+    /// Finds a session by id, without a copy of the row.
+    pub(super) fn shared(&self, id: &SessionId) -> Option<&Arc<Session>> {
+        self.view().session(id)
+    }
+
+    /// The connection, for tests that bring SQLite itself to fail.
+    #[cfg(test)]
+    pub(super) fn raw(&self) -> &Connection {
+        self.conn
+    }
+
+    fn view(&self) -> &View {
+        self.draft.view()
+    }
+
+    /// Runs statements that belong together, unless SQLite has failed before.
+    fn run(&mut self, work: impl FnOnce(&Connection) -> rusqlite::Result<()>) -> Result<(), StoreError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        work(self.conn).map_err(|error| {
+            let error = explain(self.path, &error);
+            self.failed = Some(error.clone());
+            error
+        })
+    }
+
+    /// Refuses names that another row than `session`'s has.
+    fn check_names(&self, session: &Session) -> Result<(), StoreError> {
+        let (name, sandbox) = (session.name.as_str(), &session.sandbox);
+        let others = |found: Option<&Arc<Session>>| found.is_some_and(|other| other.id != session.id);
+        if others(self.view().named(name)) {
+            return Err(StoreError::Exists { name: name.to_owned() });
+        }
+        if others(self.view().in_sandbox(sandbox)) {
+            return Err(StoreError::Exists { name: sandbox.clone() });
+        }
+        Ok(())
+    }
+
+    /// Brings what a session says about its snapshots up to the snapshot rows.
+    fn recount(&mut self, id: &SessionId) -> Result<(), StoreError> {
+        let Some(session) = self.shared(id) else { return Ok(()) };
+        let (snapshot, snapshots) = self.view().saved(id);
+        if (&snapshot, snapshots) == (&session.snapshot, session.snapshots) {
+            return Ok(());
+        }
+        let row =
+            Session { snapshot, snapshots, revision: after(session.revision), ..Session::clone(session) };
+        self.run(|conn| rows::update_revision(conn, &row))?;
+        self.draft.set_session(id, Some(Arc::new(row)));
+        Ok(())
+    }
+}
+
+impl Tx<'_> {
+    /// Finds a session by id.
+    pub fn session(&self, id: &SessionId) -> Option<Session> {
+        self.shared(id).map(|row| Session::clone(row))
+    }
+
+    /// Finds a session by its name, else by its sandbox's name.
+    pub fn session_named(&self, name: &str) -> Option<Session> {
+        let view = self.view();
+        view.named(name).or_else(|| view.in_sandbox(name)).map(|row| Session::clone(row))
+    }
+
+    /// Adds a session, with revision 1 and no snapshots whatever the row says.
+    ///
+    /// # Errors
+    /// `Exists` with the session's name, its sandbox's name or its id, whichever is taken.
+    pub fn insert_session(&mut self, session: &Session) -> Result<(), StoreError> {
+        if self.shared(&session.id).is_some() {
+            return Err(StoreError::Exists { name: session.id.to_string() });
+        }
+        self.check_names(session)?;
+        let row = Session { revision: 1, snapshot: None, snapshots: 0, ..rows::fitting(session) };
+        self.run(|conn| rows::insert_session(conn, &row))?;
+        self.draft.set_session(&session.id, Some(Arc::new(row)));
+        Ok(())
+    }
+
+    /// Replaces the row of the session's id, and raises the stored revision by one. The row's own revision and what it
+    /// says about snapshots do not matter.
+    ///
+    /// # Errors
+    /// `Gone` when there is no such row; `Exists` with the session's or its sandbox's name when another row has it.
+    pub fn put_session(&mut self, session: &Session) -> Result<(), StoreError> {
+        let Some(old) = self.shared(&session.id).cloned() else {
+            return Err(StoreError::Gone { id: session.id.to_string() });
+        };
+        self.check_names(session)?;
+        let row = Session {
+            revision: after(old.revision),
+            snapshot: old.snapshot.clone(),
+            snapshots: old.snapshots,
+            ..rows::fitting(session)
+        };
+        self.run(|conn| rows::update_session(conn, &old, &row))?;
+        self.draft.set_session(&session.id, Some(Arc::new(row)));
+        Ok(())
+    }
+
+    /// Removes a session. Snapshots that it still has stay, with the session's name but in nobody's timeline.
+    ///
+    /// # Errors
+    /// `Gone` when there is no such row.
+    pub fn delete_session(&mut self, id: &SessionId) -> Result<(), StoreError> {
+        if self.shared(id).is_none() {
+            return Err(StoreError::Gone { id: id.to_string() });
+        }
+        self.run(|conn| rows::delete_session(conn, id))?;
+        let orphans: Vec<_> = self.view().timeline(id).cloned().collect();
+        for snapshot in orphans {
+            let row = Snapshot { session: None, ..Snapshot::clone(&snapshot) };
+            self.draft.set_snapshot(&snapshot.id, Some(Arc::new(row)));
+        }
+        self.draft.set_session(id, None);
+        Ok(())
+    }
+
+    /// Finds a snapshot by name, in whatever state.
+    pub fn snapshot_named(&self, name: &str) -> Option<Snapshot> {
+        self.view().snapshot_named(name).map(|row| Snapshot::clone(row))
+    }
+
+    /// Adds a snapshot, or replaces the one of its id. Where that changes what its session says about snapshots, that
+    /// session's revision rises by one.
+    ///
+    /// # Errors
+    /// `SnapshotExists` when another snapshot, in whatever state, has the name; `Gone` when its session is not there.
+    pub fn put_snapshot(&mut self, snapshot: &Snapshot) -> Result<(), StoreError> {
+        if self.view().snapshot_named(&snapshot.name).is_some_and(|other| other.id != snapshot.id) {
+            return Err(StoreError::SnapshotExists { name: snapshot.name.clone() });
+        }
+        if let Some(id) = snapshot.session.as_ref().filter(|id| self.shared(id).is_none()) {
+            return Err(StoreError::Gone { id: id.to_string() });
+        }
+        let old = self.view().snapshot(&snapshot.id).cloned();
+        let row = Snapshot { size_bytes: snapshot.size_bytes.min(rows::MOST), ..snapshot.clone() };
+        self.run(|conn| rows::put_snapshot(conn, &row))?;
+        self.draft.set_snapshot(&snapshot.id, Some(Arc::new(row)));
+        let before =
+            old.and_then(|old| old.session.clone()).filter(|id| Some(id) != snapshot.session.as_ref());
+        for session in before.iter().chain(&snapshot.session) {
+            self.recount(session)?;
+        }
+        Ok(())
+    }
+
+    /// Removes a snapshot, with the same effect on its session as [`Tx::put_snapshot`].
+    ///
+    /// # Errors
+    /// `Gone` when there is no such row.
+    pub fn delete_snapshot(&mut self, id: &SnapshotId) -> Result<(), StoreError> {
+        let Some(old) = self.view().snapshot(id).cloned() else {
+            return Err(StoreError::Gone { id: id.to_string() });
+        };
+        self.run(|conn| rows::delete_snapshot(conn, id))?;
+        self.draft.set_snapshot(id, None);
+        old.session.iter().try_for_each(|session| self.recount(session))
+    }
+
+    /// Reads a value of the daemon's own.
+    pub fn meta(&self, key: &str) -> Option<String> {
+        self.draft.meta(key).cloned()
+    }
+
+    /// Keeps a value of the daemon's own.
+    ///
+    /// # Errors
+    /// SQLite's failures alone.
+    pub fn set_meta(&mut self, key: &str, value: &str) -> Result<(), StoreError> {
+        self.run(|conn| rows::set_meta(conn, key, value))?;
+        self.draft.set_meta(key, value);
+        Ok(())
+    }
+}
+
+/// The revision after this one. At the end of the numbers it stays: a client then misses a change, and nothing breaks.
+fn after(revision: u64) -> u64 {
+    revision.saturating_add(1).min(rows::MOST)
+}

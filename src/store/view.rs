@@ -1,0 +1,225 @@
+//! The rows in memory, found by id, name and sandbox, in the order in which they are listed.
+//!
+//! There are two: the writer's own, which sees changes before they are committed, and the published one, which readers
+//! share. Rows are shared between them.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::model::id::{SessionId, SnapshotId, Timestamp};
+use crate::model::session::{Session, Snapshot, SnapshotState};
+
+/// Newest first; of the same instant, the higher id first.
+type Place = (Reverse<Timestamp>, Reverse<SessionId>);
+
+/// The rows of both tables.
+#[derive(Debug, Clone, Default)]
+pub(super) struct View {
+    places: HashMap<SessionId, Place>,
+    sessions: BTreeMap<Place, Arc<Session>>,
+    names: HashMap<String, SessionId>,
+    sandboxes: HashMap<String, SessionId>,
+    snapshots: HashMap<SnapshotId, Arc<Snapshot>>,
+    snapshot_names: HashMap<String, SnapshotId>,
+    timelines: HashMap<SessionId, BTreeSet<(Timestamp, SnapshotId)>>,
+}
+
+impl View {
+    /// Finds a session by id.
+    pub(super) fn session(&self, id: &SessionId) -> Option<&Arc<Session>> {
+        self.sessions.get(self.places.get(id)?)
+    }
+
+    /// Finds a session by its name.
+    pub(super) fn named(&self, name: &str) -> Option<&Arc<Session>> {
+        self.session(self.names.get(name)?)
+    }
+
+    /// Finds a session by its sandbox's name.
+    pub(super) fn in_sandbox(&self, sandbox: &str) -> Option<&Arc<Session>> {
+        self.session(self.sandboxes.get(sandbox)?)
+    }
+
+    /// All sessions, newest first.
+    pub(super) fn sessions(&self) -> Vec<Arc<Session>> {
+        self.sessions.values().cloned().collect()
+    }
+
+    /// How many sessions there are.
+    pub(super) fn count(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Finds a snapshot by id.
+    pub(super) fn snapshot(&self, id: &SnapshotId) -> Option<&Arc<Snapshot>> {
+        self.snapshots.get(id)
+    }
+
+    /// Finds a snapshot by name.
+    pub(super) fn snapshot_named(&self, name: &str) -> Option<&Arc<Snapshot>> {
+        self.snapshots.get(self.snapshot_names.get(name)?)
+    }
+
+    /// The snapshots of all sessions and of none, newest first.
+    pub(super) fn snapshots(&self) -> Vec<Arc<Snapshot>> {
+        let mut all: Vec<_> = self.snapshots.values().cloned().collect();
+        all.sort_unstable_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
+        all
+    }
+
+    /// The snapshots of one session, newest first.
+    pub(super) fn timeline(&self, session: &SessionId) -> impl Iterator<Item = &Arc<Snapshot>> {
+        self.timelines.get(session).into_iter().flatten().rev().filter_map(|(_, id)| self.snapshots.get(id))
+    }
+
+    /// What a session's snapshots say about it: the newest one's name and how many are there.
+    pub(super) fn saved(&self, session: &SessionId) -> (Option<String>, u64) {
+        let mut ready = self.timeline(session).filter(|s| s.state == SnapshotState::Ready);
+        let newest = ready.next().map(|s| s.name.clone());
+        let count = u64::from(newest.is_some()) + ready.count() as u64;
+        (newest, count)
+    }
+
+    /// Puts a session's row in place, or takes it away, and returns the one before.
+    ///
+    /// Rows may come in any order, so a name is given up only by the row that has it: another may have taken it over.
+    pub(super) fn set_session(&mut self, id: &SessionId, row: Option<Arc<Session>>) -> Option<Arc<Session>> {
+        let slot = self.places.get(id).and_then(|place| self.sessions.get_mut(place));
+        if let (Some(slot), Some(row)) = (slot, &row)
+            && (slot.created_at, &slot.name, &slot.sandbox) == (row.created_at, &row.name, &row.sandbox)
+        {
+            return Some(std::mem::replace(slot, row.clone()));
+        }
+        let old = self.places.remove(id).and_then(|place| self.sessions.remove(&place));
+        if let Some(old) = &old {
+            release(&mut self.names, old.name.as_str(), id);
+            release(&mut self.sandboxes, &old.sandbox, id);
+        }
+        if let Some(row) = row {
+            let place = (Reverse(row.created_at), Reverse(id.clone()));
+            self.names.insert(row.name.as_str().to_owned(), id.clone());
+            self.sandboxes.insert(row.sandbox.clone(), id.clone());
+            self.places.insert(id.clone(), place.clone());
+            self.sessions.insert(place, row);
+        }
+        old
+    }
+
+    /// Puts a snapshot's row in place, or takes it away, and returns the one before.
+    pub(super) fn set_snapshot(
+        &mut self,
+        id: &SnapshotId,
+        row: Option<Arc<Snapshot>>,
+    ) -> Option<Arc<Snapshot>> {
+        let old = self.snapshots.remove(id);
+        if let Some(old) = &old {
+            release(&mut self.snapshot_names, &old.name, id);
+            self.leave_timeline(old);
+        }
+        if let Some(row) = row {
+            self.snapshot_names.insert(row.name.clone(), id.clone());
+            if let Some(session) = &row.session {
+                let timeline = self.timelines.entry(session.clone()).or_default();
+                timeline.insert((row.created_at, id.clone()));
+            }
+            self.snapshots.insert(id.clone(), row);
+        }
+        old
+    }
+
+    fn leave_timeline(&mut self, old: &Snapshot) {
+        let Some(session) = &old.session else { return };
+        if let Some(timeline) = self.timelines.get_mut(session) {
+            timeline.remove(&(old.created_at, old.id.clone()));
+            if timeline.is_empty() {
+                self.timelines.remove(session);
+            }
+        }
+    }
+}
+
+fn release<I: PartialEq>(names: &mut HashMap<String, I>, name: &str, id: &I) {
+    if names.get(name) == Some(id) {
+        names.remove(name);
+    }
+}
+
+/// The writer's own rows, which can go back to any earlier mark until they are published.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    view: View,
+    meta: HashMap<String, String>,
+    undo: Vec<Undo>,
+}
+
+/// What was there before a change.
+#[derive(Debug)]
+enum Undo {
+    Session(SessionId, Option<Arc<Session>>),
+    Snapshot(SnapshotId, Option<Arc<Snapshot>>),
+    Meta(String, Option<String>),
+}
+
+impl Draft {
+    /// Begins with what the table holds.
+    pub(super) fn new(view: View, meta: HashMap<String, String>) -> Self {
+        Self { view, meta, undo: Vec::new() }
+    }
+
+    /// The rows as changed so far.
+    pub(super) fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// A value of the daemon's own.
+    pub(super) fn meta(&self, key: &str) -> Option<&String> {
+        self.meta.get(key)
+    }
+
+    /// Changes a session's row.
+    pub(super) fn set_session(&mut self, id: &SessionId, row: Option<Arc<Session>>) {
+        let old = self.view.set_session(id, row);
+        self.undo.push(Undo::Session(id.clone(), old));
+    }
+
+    /// Changes a snapshot's row.
+    pub(super) fn set_snapshot(&mut self, id: &SnapshotId, row: Option<Arc<Snapshot>>) {
+        let old = self.view.set_snapshot(id, row);
+        self.undo.push(Undo::Snapshot(id.clone(), old));
+    }
+
+    /// Changes a value of the daemon's own.
+    pub(super) fn set_meta(&mut self, key: &str, value: &str) {
+        let old = self.meta.insert(key.to_owned(), value.to_owned());
+        self.undo.push(Undo::Meta(key.to_owned(), old));
+    }
+
+    /// The present point, to go back to.
+    pub(super) fn mark(&self) -> usize {
+        self.undo.len()
+    }
+
+    /// Takes back everything since `mark`.
+    pub(super) fn undo_to(&mut self, mark: usize) {
+        for step in self.undo.drain(mark..).rev() {
+            match step {
+                Undo::Session(id, old) => drop(self.view.set_session(&id, old)),
+                Undo::Snapshot(id, old) => drop(self.view.set_snapshot(&id, old)),
+                Undo::Meta(key, Some(old)) => drop(self.meta.insert(key, old)),
+                Undo::Meta(key, None) => drop(self.meta.remove(&key)),
+            }
+        }
+    }
+
+    /// Brings a published view up to this one. Nothing before this can be taken back.
+    pub(super) fn publish(&mut self, published: &mut View) {
+        for step in self.undo.drain(..) {
+            match step {
+                Undo::Session(id, _) => drop(published.set_session(&id, self.view.session(&id).cloned())),
+                Undo::Snapshot(id, _) => drop(published.set_snapshot(&id, self.view.snapshot(&id).cloned())),
+                Undo::Meta(..) => {}
+            }
+        }
+    }
+}

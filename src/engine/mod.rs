@@ -7,6 +7,7 @@
 pub mod docker;
 pub mod error;
 pub mod fake;
+pub mod labels;
 
 use std::pin::Pin;
 use std::time::Duration;

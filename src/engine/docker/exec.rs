@@ -32,21 +32,24 @@ const MAX_FAILURE_BYTES: usize = 2048;
 /// Commands that are remembered after their start; the oldest are forgotten, and lose only the finer code.
 const MAX_REMEMBERED: usize = 4096;
 
-/// Sends signal `$2` to all processes whose environment names the exec `$1`, and prints how many there were. KILL goes
-/// round until nothing is left, so that no child of a dying parent slips through. Processes of other users cannot be
-/// read, zombies have no environment, and this shell is not marked.
-const SIGNAL: &str = r##"total=0 round=0
+/// Sends signal `$2` to all processes whose environment names the exec `$1`, and prints how many there were. They are
+/// looked for first and signalled together, parents before children (patterns by length sort as numbers do): else a
+/// shell would see its child end first and give a code of its own. KILL goes round until nothing is left, so that no
+/// child of a dying parent slips through. Processes of other users cannot be read, zombies have no environment, and this
+/// shell is not marked. Not `grep` on the file itself: the one of busybox sees only what is before the first zero.
+const SIGNAL: &str = r#"total=0 round=0 n='[0-9]'
+marked() { tr '\0' '\n' <"$1" | grep -qxF "ABX_EXEC_ID=$2"; }
 while :; do
-  found=0
-  for f in $(grep -lsF "ABX_EXEC_ID=$1" /proc/[0-9]*/environ 2>/dev/null); do
-    p=${f#/proc/} p=${p%/environ}
-    [ "$p" = "$$" ] && continue
-    kill -"$2" "$p" 2>/dev/null && found=$((found + 1))
-  done
+  found=0 pids=
+  for d in /proc/$n /proc/$n$n /proc/$n$n$n /proc/$n$n$n$n /proc/$n$n$n$n$n /proc/$n$n$n$n$n$n /proc/$n$n$n$n$n$n$n; do
+    p=${d#/proc/}
+    [ "$p" != "$$" ] && marked "$d/environ" "$1" && pids="$pids $p" found=$((found + 1))
+  done 2>/dev/null
+  [ "$found" -gt 0 ] && kill -"$2" $pids 2>/dev/null
   total=$((total + found)) round=$((round + 1))
   [ "$2" = 9 ] && [ "$found" -gt 0 ] && [ "$round" -lt 50 ] || break
 done
-echo "$total""##;
+echo "$total""#;
 
 /// How often a signal is tried on a command that was started but whose process is not there yet.
 const SIGNAL_TRIES: u32 = 50;
@@ -308,7 +311,8 @@ async fn signal_once(
         })?;
         let mut text = Vec::new();
         while let Some(chunk) = output.next().await {
-            let (Chunk::Stdout(bytes) | Chunk::Stderr(bytes)) = chunk?;
+            // The count is on the one, and on the other what does not concern us.
+            let Chunk::Stdout(bytes) = chunk? else { continue };
             let room = MAX_SIGNAL_OUTPUT_BYTES.saturating_sub(text.len()).min(bytes.len());
             text.extend_from_slice(&bytes[..room]);
         }

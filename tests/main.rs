@@ -1,3 +1,5 @@
 //! Integration tests.
 
 mod compat;
+mod docker;
+mod support;

@@ -1,1 +1,459 @@
-//! Placeholder.
+//! The Docker engine: the only file naming the library that speaks its API (podman speaks it too).
+//!
+//! The library is pinned: it is used for the API's types and calls, while connections, the version in each request and
+//! the streams of commands are our own (`hijack`).
+
+mod create;
+mod exec;
+mod hints;
+mod link;
+mod observe;
+mod snapshot;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::BoxStream;
+use futures_util::{StreamExt, TryStreamExt};
+
+use self::api::{
+    CreateContainerOptionsBuilder, CreateImageOptionsBuilder, ListContainersOptionsBuilder,
+    RemoveContainerOptionsBuilder, RenameContainerOptionsBuilder, StopContainerOptionsBuilder,
+};
+pub use self::exec::start_failure;
+use self::link::{About as On, Link, ORDINARY, SLOW};
+use self::snapshot::optional;
+use super::address::Settings;
+use super::{
+    About, CommitSpec, CreateSpec, Engine, EngineError, ExecIo, ExecSpec, ExecState, Hint, Image, Observed,
+    Progress, PullProgress, RunState, WindowSize, labels,
+};
+use crate::model::id::SnapshotId;
+use crate::model::session::Excluded;
+
+/// What the rest of this module uses of the library.
+mod api {
+    pub(super) use bollard::errors::Error;
+    #[cfg(test)]
+    pub(super) use bollard::models::ContainerState;
+    pub(super) use bollard::models::{
+        ContainerConfig, ContainerCreateBody, ContainerInspectResponse, ContainerStateStatusEnum,
+        ContainerSummary, ContainerSummaryStateEnum, ContainerTopResponse, EventMessage, ExecConfig,
+        HostConfig, ImageConfig, ImageInspect, Mount, MountType, PortBinding, PortSummaryTypeEnum,
+        RestartPolicy, RestartPolicyNameEnum,
+    };
+    pub(super) use bollard::query_parameters::{
+        CommitContainerOptionsBuilder, ContainerArchiveInfoOptionsBuilder, CreateContainerOptionsBuilder,
+        CreateImageOptionsBuilder, ListContainersOptionsBuilder, ListImagesOptionsBuilder,
+        RemoveContainerOptionsBuilder, RemoveImageOptionsBuilder, RenameContainerOptionsBuilder,
+        ResizeExecOptionsBuilder, StopContainerOptionsBuilder, TagImageOptionsBuilder,
+    };
+    pub(super) use bollard::{API_DEFAULT_VERSION, BollardRequest as Request, Docker};
+}
+
+/// Containers that a list inspects at once.
+const INSPECTS_AT_ONCE: usize = 8;
+
+/// Between two looks at a container that someone else is removing.
+const REMOVAL_PAUSE: Duration = Duration::from_millis(100);
+
+/// Shortest beginning of an id that stands for a container, in characters: what the engine itself shows.
+const SHORT_ID_CHARS: usize = 12;
+
+/// A Docker-compatible engine. It is looked for at the first call, and anew after a connection broke.
+pub struct DockerEngine {
+    link: Arc<Link>,
+    execs: exec::Execs,
+}
+
+impl DockerEngine {
+    /// An engine that is found by these settings. Connects to nothing yet.
+    pub fn new(settings: Settings) -> Self {
+        Self { link: Arc::new(Link::new(settings)), execs: exec::Execs::default() }
+    }
+
+    async fn raw_inspect(
+        &self,
+        call: &'static str,
+        id: &str,
+    ) -> Result<Option<api::ContainerInspectResponse>, EngineError> {
+        if !is_name(id) {
+            return Ok(None);
+        }
+        self.link
+            .call(call, ORDINARY, On::Nothing, |client| async move {
+                optional(client.docker.inspect_container(id, None).await)
+            })
+            .await
+    }
+
+    /// Containers with all of these labels.
+    async fn labelled(&self, call: &'static str, labels: Vec<String>) -> Result<Vec<Observed>, EngineError> {
+        let filters = HashMap::from([("label".to_owned(), labels)]);
+        let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
+        let all = self
+            .link
+            .call(call, ORDINARY, On::Nothing, |client| async move {
+                client.docker.list_containers(Some(options)).await
+            })
+            .await?;
+        Ok(all.into_iter().map(observe::listed).collect())
+    }
+
+    async fn find(&self, spec: &CreateSpec) -> Result<Option<Observed>, EngineError> {
+        let wanted = vec![
+            format!("{}={}", labels::SESSION_ID, spec.session.id),
+            format!("{}={}", labels::SESSION_HOME, spec.home),
+        ];
+        let found = self.labelled("create", wanted).await?.into_iter().find(|o| o.name == spec.sandbox);
+        match found {
+            Some(found) => self.inspect(&found.id).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn make(&self, spec: &CreateSpec) -> Result<String, EngineError> {
+        let cpus = match spec.session.spec.limits.cpu_millis {
+            Some(_) => Some(self.cpus().await?),
+            None => None,
+        };
+        let options = CreateContainerOptionsBuilder::new().name(&spec.sandbox).build();
+        let body = create::body(spec, cpus);
+        let made = self
+            .link
+            .call("create", SLOW, On::Image(&spec.image), |client| async move {
+                client.docker.create_container(Some(options), body).await
+            })
+            .await?;
+        Ok(made.id)
+    }
+
+    /// CPUs of the engine's machine.
+    async fn cpus(&self) -> Result<u64, EngineError> {
+        self.link
+            .call("create", ORDINARY, On::Nothing, |client| async move {
+                let ask = async {
+                    let info = client.docker.info().await?;
+                    Ok(info
+                        .ncpu
+                        .and_then(|n| u64::try_from(n).ok())
+                        .filter(|n| *n > 0)
+                        .unwrap_or(u64::MAX / 1000))
+                };
+                client.cpus.get_or_try_init(|| ask).await.copied()
+            })
+            .await
+    }
+
+    /// Whether a refused change had nothing to change.
+    async fn is_now(&self, call: &'static str, id: &str, state: RunState) -> Result<bool, EngineError> {
+        let seen = self.raw_inspect(call, id).await?.map(observe::inspected);
+        Ok(seen.is_some_and(|seen| seen.state == state))
+    }
+}
+
+#[async_trait::async_trait]
+impl Engine for DockerEngine {
+    async fn about(&self) -> Result<About, EngineError> {
+        let client = self.link.find_anew().await?;
+        let before = jiff::Timestamp::now();
+        let info = self
+            .link
+            .call("about", ORDINARY, On::Nothing, |client| async move { client.docker.info().await })
+            .await?;
+        let after = jiff::Timestamp::now();
+        let theirs = info.system_time.and_then(|time| time.parse::<jiff::Timestamp>().ok());
+        // The engine read its clock somewhere between.
+        let ours = i64::midpoint(before.as_millisecond(), after.as_millisecond());
+        Ok(About {
+            address: client.candidate.address.to_string(),
+            source: client.candidate.source.clone(),
+            version: client.version.clone(),
+            api_version: client.api.to_string(),
+            clock_skew_ms: theirs.map_or(0, |theirs| theirs.as_millisecond() - ours),
+        })
+    }
+
+    async fn create(&self, spec: &CreateSpec) -> Result<Observed, EngineError> {
+        if let Some(found) = self.find(spec).await? {
+            return Ok(found);
+        }
+        let id = match self.make(spec).await {
+            Ok(id) => id,
+            // An earlier create of ours, given up as late, may have come through in between.
+            Err(error @ EngineError::Conflict { .. }) => {
+                return self.find(spec).await?.ok_or(error);
+            }
+            Err(error) => return Err(error),
+        };
+        self.inspect(&id).await?.ok_or(EngineError::NoSandbox { id })
+    }
+
+    async fn start(&self, id: &str) -> Result<(), EngineError> {
+        check(id)?;
+        self.link
+            .call("start", SLOW, On::Sandbox(id), |client| async move {
+                client.docker.start_container(id, None).await
+            })
+            .await
+    }
+
+    async fn stop(&self, id: &str, grace: Duration) -> Result<(), EngineError> {
+        let Some(seen) = self.raw_inspect("stop", id).await?.map(observe::inspected) else { return Ok(()) };
+        match seen.state {
+            RunState::Created | RunState::Exited => return Ok(()),
+            // Frozen processes take no TERM.
+            RunState::Paused => match self.unpause(id).await {
+                Err(EngineError::NoSandbox { .. }) => return Ok(()),
+                other => other?,
+            },
+            RunState::Running => {}
+        }
+        let seconds = grace.as_secs() + u64::from(grace.subsec_nanos() > 0);
+        let options =
+            StopContainerOptionsBuilder::new().t(i32::try_from(seconds).unwrap_or(i32::MAX)).build();
+        let deadline = grace.saturating_add(SLOW);
+        self.link
+            .call("stop", deadline, On::Sandbox(id), |client| async move {
+                optional(client.docker.stop_container(id, Some(options)).await).map(|_| ())
+            })
+            .await
+    }
+
+    async fn pause(&self, id: &str) -> Result<(), EngineError> {
+        check(id)?;
+        let done = self.link.call("pause", ORDINARY, On::Sandbox(id), |client| async move {
+            client.docker.pause_container(id).await
+        });
+        match done.await {
+            Err(EngineError::Conflict { .. } | EngineError::Failed { .. })
+                if self.is_now("pause", id, RunState::Paused).await? =>
+            {
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    async fn unpause(&self, id: &str) -> Result<(), EngineError> {
+        check(id)?;
+        let done = self.link.call("unpause", ORDINARY, On::Sandbox(id), |client| async move {
+            client.docker.unpause_container(id).await
+        });
+        match done.await {
+            Err(EngineError::Conflict { .. } | EngineError::Failed { .. })
+                if self.is_now("unpause", id, RunState::Running).await? =>
+            {
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    async fn remove(&self, id: &str) -> Result<(), EngineError> {
+        let Some(seen) = self.raw_inspect("remove", id).await? else { return Ok(()) };
+        let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
+        let gone = self
+            .link
+            .call("remove", SLOW, On::Sandbox(id), |client| async move {
+                match client.docker.remove_container(id, Some(options)).await {
+                    // Someone else is removing it: wait for that.
+                    Err(api::Error::DockerResponseServerError { status_code: 409, .. }) => {
+                        while optional(client.docker.inspect_container(id, None).await)?.is_some() {
+                            tokio::time::sleep(REMOVAL_PAUSE).await;
+                        }
+                        Ok(())
+                    }
+                    other => optional(other).map(|_| ()),
+                }
+            })
+            .await;
+        gone?;
+        snapshot::sweep(&self.link, seen.image.as_deref().unwrap_or_default()).await
+    }
+
+    async fn rename(&self, id: &str, name: &str) -> Result<(), EngineError> {
+        check(id)?;
+        let options = RenameContainerOptionsBuilder::new().name(name).build();
+        let done = self
+            .link
+            .call("rename", ORDINARY, On::Sandbox(id), |client| async move {
+                client.docker.rename_container(id, options).await
+            })
+            .await;
+        match done {
+            Err(error @ (EngineError::Conflict { .. } | EngineError::Failed { .. })) => {
+                let seen = self.raw_inspect("rename", id).await?.map(observe::inspected);
+                if seen.is_some_and(|seen| seen.name == name) { Ok(()) } else { Err(error) }
+            }
+            other => other,
+        }
+    }
+
+    async fn inspect(&self, id: &str) -> Result<Option<Observed>, EngineError> {
+        let seen = self.raw_inspect("inspect", id).await?.map(observe::inspected);
+        // The engine also takes any beginning of an id, which could be another container's.
+        Ok(seen.filter(|seen| {
+            seen.id == id || seen.name == id || (id.len() >= SHORT_ID_CHARS && seen.id.starts_with(id))
+        }))
+    }
+
+    async fn list(&self, home: &str) -> Result<Vec<Observed>, EngineError> {
+        let all = self.labelled("list", vec![format!("{}={home}", labels::SESSION_HOME)]).await?;
+        let looks = all.into_iter().map(|listed| async move {
+            // One that went away since is not listed.
+            if observe::is_doubtful(&listed) { self.inspect(&listed.id).await } else { Ok(Some(listed)) }
+        });
+        let looked = futures_util::stream::iter(looks).buffered(INSPECTS_AT_ONCE);
+        looked.try_filter_map(|seen| async move { Ok(seen) }).try_collect().await
+    }
+
+    async fn excluded(&self, id: &str) -> Result<Vec<Excluded>, EngineError> {
+        let seen = self.raw_inspect("excluded", id).await?;
+        let seen = seen.ok_or_else(|| EngineError::NoSandbox { id: id.to_owned() })?;
+        let running = seen.state.as_ref().is_some_and(|state| state.running == Some(true));
+        let processes = if running {
+            let top = self.link.call("excluded", ORDINARY, On::Sandbox(id), |client| async move {
+                client.docker.top_processes(id, None).await
+            });
+            match top.await {
+                Ok(top) => Some(top),
+                // It ended in between, or the engine cannot say.
+                Err(EngineError::Conflict { .. } | EngineError::Failed { .. }) => None,
+                Err(error) => return Err(error),
+            }
+        } else {
+            None
+        };
+        Ok(observe::excluded(&seen, processes))
+    }
+
+    async fn commit(&self, spec: &CommitSpec) -> Result<Image, EngineError> {
+        check(&spec.sandbox_id)?;
+        snapshot::commit(&self.link, spec).await
+    }
+
+    async fn image(&self, reference: &str) -> Result<Option<Image>, EngineError> {
+        if !is_reference(reference) {
+            return Ok(None);
+        }
+        snapshot::inspect(&self.link, reference).await
+    }
+
+    async fn snapshot_images(&self, home: &str) -> Result<Vec<Image>, EngineError> {
+        snapshot::images(&self.link, home).await
+    }
+
+    async fn remove_snapshot(&self, snapshot: &SnapshotId) -> Result<(), EngineError> {
+        snapshot::remove(&self.link, snapshot).await
+    }
+
+    async fn pull(&self, reference: &str, progress: Progress) -> Result<Image, EngineError> {
+        let refusal =
+            |text: &str| EngineError::NoImage { reference: reference.to_owned(), text: text.to_owned() };
+        if !is_reference(reference) {
+            return Err(refusal("that is not the name of an image"));
+        }
+        let full = with_tag(reference);
+        let client = self.link.client().await?;
+        let options = CreateImageOptionsBuilder::new().from_image(&full).build();
+        let mut steps = std::pin::pin!(client.docker.create_image(Some(options), None, None));
+        while let Some(step) = steps.next().await {
+            let step = step.map_err(|error| {
+                match self.link.explain(&client, "pull", On::Image(reference), error) {
+                    EngineError::Failed { text, .. } | EngineError::Conflict { text, .. } => refusal(&text),
+                    other => other,
+                }
+            })?;
+            let bytes = |n: Option<i64>| n.and_then(|n| u64::try_from(n).ok());
+            let detail = step.progress_detail.unwrap_or_default();
+            progress(PullProgress {
+                layer: step.id.unwrap_or_default(),
+                status: step.status.unwrap_or_default(),
+                current_bytes: bytes(detail.current),
+                total_bytes: bytes(detail.total),
+            });
+        }
+        self.image(&full).await?.ok_or_else(|| refusal("the engine pulled it and does not have it"))
+    }
+
+    async fn exec(&self, sandbox_id: &str, spec: &ExecSpec) -> Result<ExecIo, EngineError> {
+        check(sandbox_id)?;
+        exec::exec(&self.link, &self.execs, sandbox_id, spec).await
+    }
+
+    async fn exec_resize(&self, engine_id: &str, size: WindowSize) -> Result<(), EngineError> {
+        exec::resize(&self.link, engine_id, size).await
+    }
+
+    async fn exec_state(&self, engine_id: &str) -> Result<ExecState, EngineError> {
+        exec::state(&self.link, &self.execs, engine_id).await
+    }
+
+    async fn exec_signal(
+        &self,
+        sandbox_id: &str,
+        exec_id: &str,
+        user: Option<&str>,
+        signal: i32,
+    ) -> Result<(), EngineError> {
+        check(sandbox_id)?;
+        exec::signal(&self.link, &self.execs, sandbox_id, exec_id, user, signal).await
+    }
+
+    async fn hints(&self) -> Result<BoxStream<'static, Result<Hint, EngineError>>, EngineError> {
+        hints::follow(&self.link).await
+    }
+}
+
+/// Whether text may stand for a container in a request's path: a name or an id.
+fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
+}
+
+fn check(id: &str) -> Result<(), EngineError> {
+    if is_name(id) { Ok(()) } else { Err(EngineError::NoSandbox { id: id.to_owned() }) }
+}
+
+/// Whether text may stand for an image in a request's path.
+fn is_reference(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | ':' | '/' | '@'))
+        && !text.split('/').any(|part| part.is_empty() || part == "." || part == "..")
+}
+
+/// The reference with `latest` where it has neither tag nor digest: the engine would pull every tag.
+fn with_tag(reference: &str) -> String {
+    let last = reference.rsplit('/').next().unwrap_or(reference);
+    if last.contains([':', '@']) { reference.to_owned() } else { format!("{reference}:latest") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reference_without_tag_is_the_latest_and_others_are_kept() {
+        for (text, want) in [
+            ("debian", "debian:latest"),
+            ("host:5000/a/b", "host:5000/a/b:latest"),
+            ("debian:stable-slim", "debian:stable-slim"),
+            ("a/b@sha256:00", "a/b@sha256:00"),
+        ] {
+            assert_eq!(with_tag(text), want);
+        }
+    }
+
+    #[test]
+    fn names_that_would_leave_their_place_in_a_path_are_no_names() {
+        for text in ["", "../x", "a/b", "a?x=1", "a#b", "a b", "-a", "a%2f"] {
+            assert!(!is_name(text), "{text}");
+        }
+        for text in ["", "../x", "a/../b", "a//b", "a?x", "a b", "/a"] {
+            assert!(!is_reference(text), "{text}");
+        }
+        assert!(is_name("session-a.b_c") && is_reference("host:5000/a/b@sha256:00"));
+    }
+}

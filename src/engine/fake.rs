@@ -1,1 +1,420 @@
-//! Placeholder.
+//! An engine in memory, for tests of what stands above: it can fail, wait at a gate, be away, and lose containers.
+
+mod gate;
+mod world;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use tokio::sync::mpsc;
+
+pub use self::gate::Gate;
+use self::world::{Container, Effect, Script, State, conflict, has, no_image};
+use super::{
+    About, CommitSpec, CreateSpec, Engine, EngineError, ExecIo, ExecSpec, ExecState, Hint, Image, Observed,
+    Progress, PullProgress, RunState, WindowSize, labels,
+};
+use crate::model::id::SnapshotId;
+use crate::model::session::Excluded;
+
+/// An [`Engine`] in memory. Clones share one state.
+#[derive(Clone, Default)]
+pub struct FakeEngine {
+    state: Arc<Mutex<State>>,
+}
+
+impl FakeEngine {
+    /// An engine without images and containers.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an image with a fresh id, which it gives back.
+    pub fn add_image(&self, reference: &str) -> String {
+        self.lock().add_image(reference, BTreeMap::new())
+    }
+
+    /// Lets a pull of this reference succeed.
+    pub fn add_pullable(&self, reference: &str) {
+        self.lock().pullable.push(reference.to_owned());
+    }
+
+    /// Removes an image by reference or id, as someone else would.
+    pub fn remove_image(&self, reference: &str) {
+        let mut state = self.lock();
+        if let Some(id) = state.image_id(reference) {
+            state.images.remove(&id);
+        }
+    }
+
+    /// Lets the next call of this name fail without any effect. Several queue up.
+    pub fn fail_next(&self, call: &'static str, error: EngineError) {
+        self.lock().failures.entry(call).or_default().push_back((Effect::None, error));
+    }
+
+    /// Lets the next call of this name have its effect, and answer with the error all the same, as after a timeout.
+    pub fn lose_answer(&self, call: &'static str, error: EngineError) {
+        self.lock().failures.entry(call).or_default().push_back((Effect::Happens, error));
+    }
+
+    /// Holds back all calls of this name, before they have any effect.
+    pub fn gate(&self, call: &'static str) -> Gate {
+        let (gate, barrier) = Gate::new();
+        self.lock().gates.insert(call, barrier);
+        gate
+    }
+
+    /// Goes away or comes back. Going away ends the streams of hints.
+    pub fn set_down(&self, down: bool) {
+        let mut state = self.lock();
+        state.down = down;
+        if down {
+            state.listeners.clear();
+        }
+    }
+
+    /// Ends a container's main program.
+    pub fn kill_container(&self, id: &str, exit_code: i64, oom: bool) {
+        let mut state = self.lock();
+        if oom {
+            state.hint(Hint::Oom(id.to_owned()));
+        }
+        state.end(id, exit_code, oom);
+    }
+
+    /// Removes a container, as someone else would.
+    pub fn vanish(&self, id: &str) {
+        let mut state = self.lock();
+        state.end(id, 137, false);
+        state.containers.remove(id);
+        state.hint(Hint::Sandbox(id.to_owned()));
+    }
+
+    /// Freezes a container, as someone else would.
+    pub fn pause_outside(&self, id: &str) {
+        self.lock().set(id, RunState::Paused);
+    }
+
+    /// What `excluded` says of a container from now on.
+    pub fn set_excluded(&self, id: &str, excluded: Vec<Excluded>) {
+        if let Some(container) = self.lock().containers.get_mut(id) {
+            container.excluded = excluded;
+        }
+    }
+
+    /// Adds a container that abx did not make; gives its id.
+    pub fn add_container(&self, name: &str, state: RunState) -> String {
+        let mut inner = self.lock();
+        let id = inner.fresh("c");
+        let observed = Observed {
+            id: id.clone(),
+            name: name.to_owned(),
+            state,
+            exit_code: (state == RunState::Exited).then_some(0),
+            oom_killed: false,
+            image_id: "sha256:foreign".to_owned(),
+            labels: BTreeMap::new(),
+            ports: Vec::new(),
+        };
+        inner.containers.insert(id.clone(), Container { observed, excluded: Vec::new() });
+        id
+    }
+
+    /// Sends a hint to all who follow.
+    pub fn send_hint(&self, hint: Hint) {
+        self.lock().hint(hint);
+    }
+
+    /// What commands with this program answer from now on.
+    pub fn script_exec(&self, argv0: &str, stdout: &[u8], stderr: &[u8], code: i32) {
+        let script = Script::Ends {
+            stdout: Bytes::copy_from_slice(stdout),
+            stderr: Bytes::copy_from_slice(stderr),
+            code,
+        };
+        self.lock().scripts.insert(argv0.to_owned(), script);
+    }
+
+    /// Lets commands with this program run until they are signalled or their sandbox ends.
+    pub fn script_hang(&self, argv0: &str) {
+        self.lock().scripts.insert(argv0.to_owned(), Script::Hangs);
+    }
+
+    /// All calls so far, each as its name and what it was about (a container's name where there is one).
+    pub fn calls(&self) -> Vec<String> {
+        self.lock().calls.clone()
+    }
+
+    /// All containers, by id.
+    pub fn containers(&self) -> Vec<Observed> {
+        self.lock().containers.values().map(|c| c.observed.clone()).collect()
+    }
+
+    /// All images, by id.
+    pub fn images(&self) -> Vec<Image> {
+        self.lock().images.values().map(|i| i.image.clone()).collect()
+    }
+
+    /// The size that an exec's terminal has now.
+    pub fn exec_size(&self, engine_id: &str) -> Option<WindowSize> {
+        self.lock().execs.get(engine_id).and_then(|exec| exec.size)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A test that panicked elsewhere must not hide its own failure behind this one.
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Logs the call, waits at its gate, then fails or has its effect.
+    async fn call<T>(
+        &self,
+        call: &'static str,
+        about: &str,
+        effect: impl FnOnce(&mut State) -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        let gate = {
+            let mut state = self.lock();
+            let about = state.containers.get(about).map_or(about, |c| &c.observed.name);
+            let line = if about.is_empty() { call.to_owned() } else { format!("{call} {about}") };
+            state.calls.push(line);
+            state.gates.get(call).cloned()
+        };
+        if let Some(barrier) = gate {
+            barrier.pass().await;
+        }
+        let mut state = self.lock();
+        if state.down {
+            return Err(EngineError::Unavailable {
+                tried: vec!["fake (from a test): it is down".to_owned()],
+            });
+        }
+        match state.failures.get_mut(call).and_then(VecDeque::pop_front) {
+            None => effect(&mut state),
+            Some((Effect::None, error)) => Err(error),
+            Some((Effect::Happens, error)) => effect(&mut state).and(Err(error)),
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Engine for FakeEngine {
+    async fn about(&self) -> Result<About, EngineError> {
+        self.call("about", "", |_| {
+            Ok(About {
+                address: "fake".to_owned(),
+                source: "a test".to_owned(),
+                version: "0".to_owned(),
+                api_version: "1.41".to_owned(),
+                clock_skew_ms: 0,
+            })
+        })
+        .await
+    }
+
+    async fn create(&self, spec: &CreateSpec) -> Result<Observed, EngineError> {
+        self.call("create", &spec.sandbox, |state| state.create(spec)).await
+    }
+
+    async fn start(&self, id: &str) -> Result<(), EngineError> {
+        self.call("start", id, |state| match state.get(id)?.state {
+            RunState::Running => Ok(()),
+            RunState::Paused => Err(conflict("start", "the container is paused")),
+            RunState::Created | RunState::Exited => {
+                state.set(id, RunState::Running);
+                Ok(())
+            }
+        })
+        .await
+    }
+
+    async fn stop(&self, id: &str, _grace: Duration) -> Result<(), EngineError> {
+        self.call("stop", id, |state| {
+            if matches!(state.get(id).map(|c| c.state), Ok(RunState::Running | RunState::Paused)) {
+                state.end(id, 143, false);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn pause(&self, id: &str) -> Result<(), EngineError> {
+        self.call("pause", id, |state| match state.get(id)?.state {
+            RunState::Running => {
+                state.set(id, RunState::Paused);
+                Ok(())
+            }
+            RunState::Paused => Ok(()),
+            RunState::Created | RunState::Exited => Err(conflict("pause", "the container is not running")),
+        })
+        .await
+    }
+
+    async fn unpause(&self, id: &str) -> Result<(), EngineError> {
+        self.call("unpause", id, |state| match state.get(id)?.state {
+            RunState::Paused => {
+                state.set(id, RunState::Running);
+                Ok(())
+            }
+            RunState::Running => Ok(()),
+            RunState::Created | RunState::Exited => Err(conflict("unpause", "the container is not paused")),
+        })
+        .await
+    }
+
+    async fn remove(&self, id: &str) -> Result<(), EngineError> {
+        self.call("remove", id, |state| {
+            state.end(id, 137, false);
+            state.containers.remove(id);
+            state.hint(Hint::Sandbox(id.to_owned()));
+            Ok(())
+        })
+        .await
+    }
+
+    async fn rename(&self, id: &str, name: &str) -> Result<(), EngineError> {
+        self.call("rename", id, |state| {
+            state.get(id)?;
+            if state.containers.values().any(|c| c.observed.name == name && c.observed.id != id) {
+                return Err(conflict("rename", "the name is in use"));
+            }
+            if let Some(container) = state.containers.get_mut(id) {
+                name.clone_into(&mut container.observed.name);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn inspect(&self, id: &str) -> Result<Option<Observed>, EngineError> {
+        self.call("inspect", id, |state| {
+            let found =
+                state.containers.values().map(|c| &c.observed).find(|o| o.id == id || o.name == id).cloned();
+            Ok(found)
+        })
+        .await
+    }
+
+    async fn list(&self, home: &str) -> Result<Vec<Observed>, EngineError> {
+        self.call("list", "", |state| {
+            let all = state.containers.values().map(|c| &c.observed);
+            Ok(all.filter(|o| has(&o.labels, labels::SESSION_HOME, home)).cloned().collect())
+        })
+        .await
+    }
+
+    async fn excluded(&self, id: &str) -> Result<Vec<Excluded>, EngineError> {
+        self.call("excluded", id, |state| {
+            state.get(id)?;
+            Ok(state.containers.get(id).map(|c| c.excluded.clone()).unwrap_or_default())
+        })
+        .await
+    }
+
+    async fn commit(&self, spec: &CommitSpec) -> Result<Image, EngineError> {
+        self.call("commit", &spec.sandbox_id, |state| state.commit(spec)).await
+    }
+
+    async fn image(&self, reference: &str) -> Result<Option<Image>, EngineError> {
+        self.call("image", reference, |state| Ok(state.image(reference))).await
+    }
+
+    async fn snapshot_images(&self, home: &str) -> Result<Vec<Image>, EngineError> {
+        self.call("snapshot_images", "", |state| {
+            let all = state.images.values().map(|i| &i.image);
+            Ok(all.filter(|i| has(&i.labels, labels::SNAPSHOT_HOME, home)).cloned().collect())
+        })
+        .await
+    }
+
+    async fn remove_snapshot(&self, snapshot: &SnapshotId) -> Result<(), EngineError> {
+        self.call("remove_snapshot", snapshot.as_str(), |state| {
+            if let Some(id) = state.image_id(&labels::snapshot_reference(snapshot)) {
+                let used = state.containers.values().any(|c| c.observed.image_id == id);
+                if let (true, Some(image)) = (used, state.images.get_mut(&id)) {
+                    image.references.clear();
+                } else {
+                    state.images.remove(&id);
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn pull(&self, reference: &str, progress: Progress) -> Result<Image, EngineError> {
+        self.call("pull", reference, |state| {
+            if !state.pullable.iter().any(|r| r == reference) {
+                return Err(no_image(reference));
+            }
+            let (layer, status) = ("layer".to_owned(), "Downloading".to_owned());
+            progress(PullProgress { layer, status, current_bytes: Some(1), total_bytes: Some(2) });
+            if state.image(reference).is_none() {
+                state.add_image(reference, BTreeMap::new());
+            }
+            state.image(reference).ok_or_else(|| no_image(reference))
+        })
+        .await
+    }
+
+    async fn exec(&self, sandbox_id: &str, spec: &ExecSpec) -> Result<ExecIo, EngineError> {
+        self.call("exec", sandbox_id, |state| state.exec(sandbox_id, spec)).await
+    }
+
+    async fn exec_resize(&self, engine_id: &str, size: WindowSize) -> Result<(), EngineError> {
+        self.call("exec_resize", engine_id, |state| {
+            if let Some(exec) = state.execs.get_mut(engine_id) {
+                exec.size = Some(size);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn exec_state(&self, engine_id: &str) -> Result<ExecState, EngineError> {
+        self.call("exec_state", engine_id, |state| {
+            let exec = state.execs.get(engine_id);
+            exec.map(|e| e.state.clone()).ok_or_else(|| EngineError::Failed {
+                call: "exec_state",
+                text: format!("no such exec: {engine_id}"),
+            })
+        })
+        .await
+    }
+
+    async fn exec_signal(
+        &self,
+        sandbox_id: &str,
+        exec_id: &str,
+        _user: Option<&str>,
+        signal: i32,
+    ) -> Result<(), EngineError> {
+        self.call("exec_signal", sandbox_id, |state| {
+            let running = state.get(sandbox_id)?.state == RunState::Running;
+            if !running {
+                return Err(conflict("exec_signal", "the container is not running"));
+            }
+            state.end_execs(128 + signal, |e| e.sandbox == sandbox_id && e.exec_id == exec_id);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn hints(&self) -> Result<BoxStream<'static, Result<Hint, EngineError>>, EngineError> {
+        self.call("hints", "", |state| {
+            let (sender, receiver) = mpsc::unbounded_channel();
+            state.listeners.push(sender);
+            Ok(futures_util::stream::unfold(receiver, |mut receiver| async {
+                receiver.recv().await.map(|hint| (hint, receiver))
+            })
+            .boxed())
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests;

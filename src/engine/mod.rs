@@ -4,9 +4,12 @@
 //! touches the store. Every call has a deadline and may safely run twice: creating what is there, stopping what is
 //! stopped and removing what is gone all succeed. Sandboxes are found by label and id, never by name.
 
+pub mod address;
 pub mod docker;
 pub mod error;
 pub mod fake;
+pub mod hijack;
+pub mod labels;
 
 use std::pin::Pin;
 use std::time::Duration;

@@ -1,0 +1,360 @@
+//! Commands in a sandbox.
+//!
+//! The engine answers the start of a command before it starts it; what it could not start, it tells as the command's
+//! own output, with code 126 for every reason. [`start_failure`] knows those texts, and what it finds in the first bytes
+//! of an output is kept, so that `exec_state` can tell "not found" from "not executable".
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use serde_json::json;
+
+use super::api::{self, ExecConfig, ResizeExecOptionsBuilder};
+use super::link::{About, Api, Client, Link, ORDINARY, refused};
+use crate::engine::hijack::{self, Refusal};
+use crate::engine::{Chunk, EngineError, ExecIo, ExecSpec, ExecState, WindowSize};
+
+/// The first API that takes a terminal's size before the program starts.
+const CONSOLE_SIZE_API: Api = Api { major: 1, minor: 42 };
+
+/// Sets a terminal's size, then becomes the command: `$0` makes the shell's own errors recognisable. For engines that
+/// cannot set the size before the start.
+const SIZED: &str = r#"stty cols "$1" rows "$2" 2>/dev/null; shift 2; exec "$@""#;
+
+/// `$0` of [`SIZED`].
+const WRAPPER: &str = "abx";
+
+/// Bytes of output in which a start's failure is looked for: the engine's texts are one line.
+const MAX_FAILURE_BYTES: usize = 2048;
+
+/// Commands that are remembered after their start; the oldest are forgotten, and lose only the finer code.
+const MAX_REMEMBERED: usize = 4096;
+
+/// Sends signal `$2` to all processes whose environment names the exec `$1`, and prints how many there were. They are
+/// looked for first and signalled together, parents before children (patterns by length sort as numbers do): else a
+/// shell would see its child end first and give a code of its own. KILL goes round until nothing is left, so that no
+/// child of a dying parent slips through. Processes of other users cannot be read, zombies have no environment, and this
+/// shell is not marked. Not `grep` on the file itself: the one of busybox sees only what is before the first zero.
+const SIGNAL: &str = r#"total=0 round=0 n='[0-9]'
+marked() { tr '\0' '\n' <"$1" | grep -qxF "ABX_EXEC_ID=$2"; }
+while :; do
+  found=0 pids=
+  for d in /proc/$n /proc/$n$n /proc/$n$n$n /proc/$n$n$n$n /proc/$n$n$n$n$n /proc/$n$n$n$n$n$n /proc/$n$n$n$n$n$n$n; do
+    p=${d#/proc/}
+    [ "$p" != "$$" ] && marked "$d/environ" "$1" && pids="$pids $p" found=$((found + 1))
+  done 2>/dev/null
+  [ "$found" -gt 0 ] && kill -"$2" $pids 2>/dev/null
+  total=$((total + found)) round=$((round + 1))
+  [ "$2" = 9 ] && [ "$found" -gt 0 ] && [ "$round" -lt 50 ] || break
+done
+echo "$total""#;
+
+/// How often a signal is tried on a command that was started but whose process is not there yet.
+const SIGNAL_TRIES: u32 = 50;
+/// Between two tries.
+const SIGNAL_PAUSE: Duration = Duration::from_millis(100);
+/// Output of the signalling command that is read, in bytes.
+const MAX_SIGNAL_OUTPUT_BYTES: usize = 4096;
+
+/// Recognises the text that an engine (or the wrapper that sets a terminal's size) gives instead of a command's output
+/// when it cannot start it: the code that a shell would give, 127 for what is not there (program or working directory),
+/// 126 for what cannot be run. A command can print the same text: only together with [`ExecState::NotStarted`] is it a
+/// failed start.
+pub fn start_failure(text: &str) -> Option<i32> {
+    let engine =
+        ["OCI runtime", "runtime exec failed", "exec failed", "crun:", "unable to start container process"]
+            .iter()
+            .any(|mark| text.contains(mark));
+    let shell = text.starts_with("abx: ");
+    if !engine && !shell {
+        return None;
+    }
+    let lower = text.to_ascii_lowercase();
+    let not_there = ["not found", "no such file or directory", "no such user", "not a directory"];
+    if not_there.iter().any(|words| lower.contains(words)) { Some(127) } else { Some(126) }
+}
+
+/// What is remembered of commands.
+#[derive(Default)]
+pub(super) struct Execs {
+    known: Arc<Mutex<Known>>,
+}
+
+#[derive(Default)]
+struct Known {
+    by_engine_id: HashMap<String, Exec>,
+    by_exec_id: HashMap<String, String>,
+    order: VecDeque<String>,
+}
+
+struct Exec {
+    exec_id: String,
+    wrapped: bool,
+    failure: Option<i32>,
+}
+
+impl Execs {
+    fn remember(&self, engine_id: &str, exec_id: &str, wrapped: bool) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.order.len() >= MAX_REMEMBERED
+            && let Some(oldest) = known.order.pop_front()
+            && let Some(exec) = known.by_engine_id.remove(&oldest)
+        {
+            known.by_exec_id.remove(&exec.exec_id);
+        }
+        let exec = Exec { exec_id: exec_id.to_owned(), wrapped, failure: None };
+        known.by_engine_id.insert(engine_id.to_owned(), exec);
+        known.by_exec_id.insert(exec_id.to_owned(), engine_id.to_owned());
+        known.order.push_back(engine_id.to_owned());
+    }
+
+    fn engine_id(&self, exec_id: &str) -> Option<String> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).by_exec_id.get(exec_id).cloned()
+    }
+
+    /// Whether the size was set by the wrapper, and the code of a failed start.
+    fn failure(&self, engine_id: &str) -> (bool, Option<i32>) {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.by_engine_id.get(engine_id).map_or((false, None), |exec| (exec.wrapped, exec.failure))
+    }
+
+    /// The output, with an eye on its first bytes.
+    fn watch(&self, engine_id: String, output: hijack::Output) -> hijack::Output {
+        let known = Arc::clone(&self.known);
+        let mut head = Some(Vec::new());
+        let watched = output.inspect(move |item| {
+            let (Some(seen), Ok(Chunk::Stdout(bytes) | Chunk::Stderr(bytes))) = (head.as_mut(), item) else {
+                return;
+            };
+            let room = MAX_FAILURE_BYTES.saturating_sub(seen.len()).min(bytes.len());
+            seen.extend_from_slice(&bytes[..room]);
+            if let Some(code) = start_failure(&String::from_utf8_lossy(seen)) {
+                let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(exec) = known.by_engine_id.get_mut(&engine_id) {
+                    exec.failure = Some(code);
+                }
+            }
+            if seen.len() >= MAX_FAILURE_BYTES {
+                head = None;
+            }
+        });
+        watched.boxed()
+    }
+}
+
+pub(super) async fn exec(
+    link: &Link,
+    execs: &Execs,
+    sandbox_id: &str,
+    spec: &ExecSpec,
+) -> Result<ExecIo, EngineError> {
+    let client = link.client().await?;
+    let sized = client.api >= CONSOLE_SIZE_API;
+    let wrap = match spec.tty {
+        Some(_) if !sized => has_shell(link, sandbox_id).await?,
+        _ => false,
+    };
+    let config = config(spec, sized, wrap);
+    let about = About::Sandbox(sandbox_id);
+    let made =
+        link.call("exec", ORDINARY, about, |client| async move {
+            client.docker.create_exec(sandbox_id, config).await
+        })
+        .await?;
+    execs.remember(&made.id, &spec.exec_id, wrap);
+    let mut body = json!({"Detach": false, "Tty": spec.tty.is_some()});
+    if let (Some(size), true) = (spec.tty, sized) {
+        body["ConsoleSize"] = json!([size.rows, size.cols]);
+    }
+    let path = client.path(&format!("/exec/{}/start", made.id));
+    let address = &client.candidate.address;
+    let started = hijack::start_exec(address, &path, body.to_string(), spec.tty.is_some(), spec.stdin).await;
+    let (input, output) = started.map_err(|refusal| match refusal {
+        Refusal::Transport(why) => link.broken(&client, &why),
+        Refusal::Status(status, text) => refused("exec", about, status, text),
+    })?;
+    if let (Some(size), false) = (spec.tty, sized || wrap) {
+        // The best that is left: the program may have seen no size for a moment. One that has ended already has none.
+        let _ = resize(link, &made.id, size).await;
+    }
+    Ok(ExecIo { output: execs.watch(made.id.clone(), output), engine_id: made.id, input })
+}
+
+fn config(spec: &ExecSpec, sized: bool, wrap: bool) -> ExecConfig {
+    let mut argv = spec.argv.clone();
+    if let (Some(size), true) = (spec.tty, wrap) {
+        let (cols, rows) = (size.cols.to_string(), size.rows.to_string());
+        let wrapper = ["/bin/sh", "-c", SIZED, WRAPPER, &cols, &rows];
+        argv = wrapper.iter().map(|&word| word.to_owned()).chain(argv).collect();
+    }
+    let mut env: Vec<String> = spec.env.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    env.push(format!("ABX_EXEC_ID={}", spec.exec_id));
+    ExecConfig {
+        attach_stdin: Some(spec.stdin),
+        attach_stdout: Some(true),
+        attach_stderr: Some(true),
+        console_size: spec.tty.filter(|_| sized).map(|s| vec![s.rows.into(), s.cols.into()]),
+        tty: Some(spec.tty.is_some()),
+        env: Some(env),
+        cmd: Some(argv),
+        user: spec.user.clone(),
+        working_dir: spec.cwd.clone(),
+        ..ExecConfig::default()
+    }
+}
+
+/// Whether the sandbox has a shell that can set a terminal's size.
+async fn has_shell(link: &Link, sandbox_id: &str) -> Result<bool, EngineError> {
+    let options = api::ContainerArchiveInfoOptionsBuilder::new().path("/bin/sh").build();
+    link.call("exec", ORDINARY, About::Sandbox(sandbox_id), |client| async move {
+        match client.docker.get_container_archive_info(sandbox_id, Some(options)).await {
+            Ok(_) => Ok(true),
+            // Not there, or the engine cannot say: then without.
+            Err(api::Error::DockerResponseServerError { .. } | api::Error::HttpHeaderNotFoundError(_)) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    })
+    .await
+}
+
+pub(super) async fn resize(link: &Link, engine_id: &str, size: WindowSize) -> Result<(), EngineError> {
+    let options = ResizeExecOptionsBuilder::new().w(size.cols.into()).h(size.rows.into()).build();
+    link.call("exec_resize", ORDINARY, About::Nothing, |client: Arc<Client>| async move {
+        client.docker.resize_exec(engine_id, options).await
+    })
+    .await
+}
+
+pub(super) async fn state(link: &Link, execs: &Execs, engine_id: &str) -> Result<ExecState, EngineError> {
+    let seen = link
+        .call("exec_state", ORDINARY, About::Nothing, |client| async move {
+            client.docker.inspect_exec(engine_id).await
+        })
+        .await?;
+    if seen.running == Some(true) {
+        return Ok(ExecState::Running);
+    }
+    // Neither running nor ended: created, and its start is under way.
+    let Some(code) = seen.exit_code else { return Ok(ExecState::Running) };
+    let code = i32::try_from(code).unwrap_or(255);
+    let (wrapped, failure) = execs.failure(engine_id);
+    let no_process = seen.pid.unwrap_or(0) == 0;
+    Ok(match failure {
+        Some(failure) if no_process || (wrapped && failure == code) => ExecState::NotStarted(failure),
+        None if no_process && matches!(code, 126 | 127) => ExecState::NotStarted(code),
+        _ => ExecState::Exited(code),
+    })
+}
+
+pub(super) async fn signal(
+    link: &Link,
+    execs: &Execs,
+    sandbox_id: &str,
+    exec_id: &str,
+    user: Option<&str>,
+    signal: i32,
+) -> Result<(), EngineError> {
+    for _ in 0..SIGNAL_TRIES {
+        if signal_once(link, execs, sandbox_id, exec_id, user, signal).await? > 0 {
+            return Ok(());
+        }
+        // Nothing was found: it has ended, or its process is not there yet.
+        let Some(engine_id) = execs.engine_id(exec_id) else { return Ok(()) };
+        if state(link, execs, &engine_id).await? != ExecState::Running {
+            return Ok(());
+        }
+        tokio::time::sleep(SIGNAL_PAUSE).await;
+    }
+    Err(EngineError::Failed {
+        call: "exec_signal",
+        text: "the command runs, but none of its processes can be seen by its user".to_owned(),
+    })
+}
+
+/// Gives how many processes got the signal.
+async fn signal_once(
+    link: &Link,
+    execs: &Execs,
+    sandbox_id: &str,
+    exec_id: &str,
+    user: Option<&str>,
+    signal: i32,
+) -> Result<u64, EngineError> {
+    let number = signal.to_string();
+    let argv = ["/bin/sh", "-c", SIGNAL, "abx-signal", exec_id, &number];
+    let config = ExecConfig {
+        attach_stdout: Some(true),
+        attach_stderr: Some(true),
+        cmd: Some(argv.iter().map(|&word| word.to_owned()).collect()),
+        user: user.map(str::to_owned),
+        working_dir: Some("/".to_owned()),
+        ..ExecConfig::default()
+    };
+    let about = About::Sandbox(sandbox_id);
+    let made = link
+        .call("exec_signal", ORDINARY, about, |client| async move {
+            client.docker.create_exec(sandbox_id, config).await
+        })
+        .await?;
+    let client = link.client().await?;
+    let path = client.path(&format!("/exec/{}/start", made.id));
+    let body = json!({"Detach": false, "Tty": false}).to_string();
+    let run = async {
+        let started = hijack::start_exec(&client.candidate.address, &path, body, false, false).await;
+        let (_, mut output) = started.map_err(|refusal| match refusal {
+            Refusal::Transport(why) => link.broken(&client, &why),
+            Refusal::Status(status, text) => refused("exec_signal", about, status, text),
+        })?;
+        let mut text = Vec::new();
+        while let Some(chunk) = output.next().await {
+            // The count is on the one, and on the other what does not concern us.
+            let Chunk::Stdout(bytes) = chunk? else { continue };
+            let room = MAX_SIGNAL_OUTPUT_BYTES.saturating_sub(text.len()).min(bytes.len());
+            text.extend_from_slice(&bytes[..room]);
+        }
+        Ok(String::from_utf8_lossy(&text).trim().to_owned())
+    };
+    let text = tokio::time::timeout(ORDINARY, run)
+        .await
+        .map_err(|_| EngineError::Timeout { call: "exec_signal", after: ORDINARY })??;
+    match text.parse() {
+        Ok(count) => Ok(count),
+        // The sandbox went away under it, or has no shell.
+        Err(_) => match state(link, execs, &made.id).await? {
+            ExecState::NotStarted(_) => Err(EngineError::Failed { call: "exec_signal", text }),
+            ExecState::Running | ExecState::Exited(_) => Ok(0),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_texts_of_a_failed_start_give_the_code_that_a_shell_would() {
+        for (text, want) in [
+            (
+                "OCI runtime exec failed: exec failed: unable to start container process: exec: \"x\": executable file not found in $PATH: unknown",
+                Some(127),
+            ),
+            (
+                "OCI runtime exec failed: exec failed: exec: \"/x\": stat /x: no such file or directory",
+                Some(127),
+            ),
+            ("OCI runtime exec failed: exec failed: exec: \"/etc\": permission denied: unknown", Some(126)),
+            ("OCI runtime exec failed: exec failed: exec: \"/tmp\": is a directory: unknown", Some(126)),
+            ("crun: executable file `x` not found in $PATH: No such file or directory", Some(127)),
+            ("abx: 1: exec: nosuch: not found", Some(127)),
+            ("abx: exec: line 0: /etc/passwd: Permission denied", Some(126)),
+            ("sh: nosuch: not found", None),
+            ("hello", None),
+        ] {
+            assert_eq!(start_failure(text), want, "{text}");
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! The connection: found when it is needed, kept while it answers, looked for anew when it breaks.
+
+use std::future::Future;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+
+use super::api::{self, Docker};
+use crate::engine::EngineError;
+use crate::engine::address::{self, Address, Candidate, Settings};
+use crate::engine::hijack;
+
+/// How long a candidate may take to say its version.
+pub(super) const PROBE: Duration = Duration::from_secs(3);
+/// Calls that only look or flip a state.
+pub(super) const ORDINARY: Duration = Duration::from_secs(30);
+/// Create, start, remove, and what stop takes beyond its grace: engines under load take tens of seconds.
+pub(super) const SLOW: Duration = Duration::from_secs(120);
+/// A snapshot of tens of gigabytes on a slow disk.
+pub(super) const COMMIT: Duration = Duration::from_secs(30 * 60);
+
+/// The library's own deadline, in seconds. Ours are shorter; it must never be the one that fires.
+const NO_DEADLINE_S: u64 = 365 * 24 * 3600;
+
+/// The oldest API that abx works with (Engine 19.03): the first with everything that `create` sends.
+const OLDEST_API: Api = Api { major: 1, minor: 40 };
+/// The newest API that abx asks for; newer engines still speak it.
+const NEWEST_API: Api = Api { major: 1, minor: 47 };
+
+/// A version of the engine's API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Api {
+    pub(super) major: usize,
+    pub(super) minor: usize,
+}
+
+/// Where an engine answered, and what was agreed on.
+pub(super) struct Client {
+    pub(super) docker: Docker,
+    pub(super) candidate: Candidate,
+    pub(super) api: Api,
+    pub(super) version: String,
+    /// CPUs of the engine's machine, once asked for.
+    pub(super) cpus: OnceCell<u64>,
+}
+
+/// The one client, if there is one.
+pub(super) struct Link {
+    settings: Settings,
+    current: RwLock<Option<Arc<Client>>>,
+    /// Held while looking for the engine. The last failure, and when it was known.
+    search: tokio::sync::Mutex<Option<(Instant, EngineError)>>,
+}
+
+/// What a call is about, for the engine's 404.
+#[derive(Clone, Copy)]
+pub(super) enum About<'a> {
+    Sandbox(&'a str),
+    Image(&'a str),
+    Nothing,
+}
+
+impl Api {
+    fn parse(text: &str) -> Option<Self> {
+        let (major, minor) = text.split_once('.')?;
+        Some(Self { major: major.parse().ok()?, minor: minor.parse().ok()? })
+    }
+}
+
+impl std::fmt::Display for Api {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+impl Client {
+    /// A path with the version that was agreed on.
+    pub(super) fn path(&self, path: &str) -> String {
+        format!("/v{}{path}", self.api)
+    }
+}
+
+impl Link {
+    pub(super) fn new(settings: Settings) -> Self {
+        Self { settings, current: RwLock::new(None), search: tokio::sync::Mutex::new(None) }
+    }
+
+    /// The client; looks for the engine if there is none.
+    pub(super) async fn client(&self) -> Result<Arc<Client>, EngineError> {
+        if let Some(client) = self.known() {
+            return Ok(client);
+        }
+        let entered = Instant::now();
+        let mut last = self.search.lock().await;
+        if let Some(client) = self.known() {
+            return Ok(client);
+        }
+        // Those who waited for a search that failed share its answer: else each would wait for its own in turn.
+        if let Some((at, error)) = last.as_ref()
+            && *at >= entered
+        {
+            return Err(error.clone());
+        }
+        match self.search().await {
+            Ok(client) => {
+                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&client));
+                *last = None;
+                Ok(client)
+            }
+            Err(error) => {
+                *last = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    /// Forgets this client, so that the next call looks anew.
+    pub(super) fn forget(&self, client: &Arc<Client>) {
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        if current.as_ref().is_some_and(|known| Arc::ptr_eq(known, client)) {
+            *current = None;
+        }
+    }
+
+    /// Looks for the engine whatever was known.
+    pub(super) async fn find_anew(&self) -> Result<Arc<Client>, EngineError> {
+        if let Some(client) = self.known() {
+            self.forget(&client);
+        }
+        self.client().await
+    }
+
+    /// Makes one call with a deadline, and tells its failure in abx's words. A broken connection drops the client.
+    pub(super) async fn call<T, F>(
+        &self,
+        call: &'static str,
+        deadline: Duration,
+        about: About<'_>,
+        make: impl FnOnce(Arc<Client>) -> F,
+    ) -> Result<T, EngineError>
+    where
+        F: Future<Output = Result<T, api::Error>>,
+    {
+        let client = self.client().await?;
+        match tokio::time::timeout(deadline, make(Arc::clone(&client))).await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(error)) => Err(self.explain(&client, call, about, error)),
+            Err(_) => Err(EngineError::Timeout { call, after: deadline }),
+        }
+    }
+
+    /// Tells a failure in abx's words.
+    pub(super) fn explain(
+        &self,
+        client: &Arc<Client>,
+        call: &'static str,
+        about: About<'_>,
+        error: api::Error,
+    ) -> EngineError {
+        match error {
+            api::Error::DockerResponseServerError { status_code, message } => {
+                refused(call, about, status_code, message)
+            }
+            api::Error::DockerStreamError { error } => EngineError::Failed { call, text: error },
+            error @ (api::Error::IOError { .. }
+            | api::Error::HyperResponseError { .. }
+            | api::Error::HyperLegacyError { .. }
+            | api::Error::SocketNotFoundError(_)
+            | api::Error::RequestTimeoutError) => self.broken(client, &plain(&hijack::chain(&error))),
+            other => EngineError::Failed { call, text: hijack::chain(&other) },
+        }
+    }
+
+    /// A connection that broke: the client is dropped.
+    pub(super) fn broken(&self, client: &Arc<Client>, why: &str) -> EngineError {
+        self.forget(client);
+        let Candidate { address, source } = &client.candidate;
+        EngineError::Unavailable { tried: vec![address::tried(address, source, &why)] }
+    }
+
+    fn known(&self) -> Option<Arc<Client>> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn search(&self) -> Result<Arc<Client>, EngineError> {
+        let mut tried = Vec::new();
+        for candidate in address::candidates(&self.settings)? {
+            match tokio::time::timeout(PROBE, probe(&candidate)).await {
+                Ok(Ok(client)) => return Ok(Arc::new(client)),
+                Ok(Err(Probe::Version(error))) => return Err(error),
+                Ok(Err(Probe::Silent(why))) => {
+                    tried.push(address::tried(&candidate.address, &candidate.source, &why));
+                }
+                Err(_) => {
+                    let why = format!("no answer within {} s", PROBE.as_secs());
+                    tried.push(address::tried(&candidate.address, &candidate.source, &why));
+                }
+            }
+        }
+        Err(EngineError::Unavailable { tried })
+    }
+}
+
+/// An answer that is no success, in abx's words.
+pub(super) fn refused(call: &'static str, about: About<'_>, status: u16, text: String) -> EngineError {
+    match (status, about) {
+        (404, About::Sandbox(id)) => EngineError::NoSandbox { id: id.to_owned() },
+        (404, About::Image(reference)) => EngineError::NoImage { reference: reference.to_owned(), text },
+        (409, _) => EngineError::Conflict { call, text },
+        _ => EngineError::Failed { call, text },
+    }
+}
+
+enum Probe {
+    Silent(String),
+    Version(EngineError),
+}
+
+async fn probe(candidate: &Candidate) -> Result<Client, Probe> {
+    let silent = |error: api::Error| Probe::Silent(plain(&hijack::chain(&error)));
+    let version = connect(&candidate.address, None).map_err(silent)?.version().await.map_err(silent)?;
+    let text = version.api_version.unwrap_or_default();
+    let theirs = Api::parse(&text).ok_or_else(|| Probe::Silent("it is not an engine".to_owned()))?;
+    let least = version.min_api_version.as_deref().and_then(Api::parse).unwrap_or(OLDEST_API);
+    if theirs < OLDEST_API || least > NEWEST_API {
+        let ours = format!("{OLDEST_API} to {NEWEST_API}");
+        return Err(Probe::Version(EngineError::Version { engine: format!("{least} to {theirs}"), ours }));
+    }
+    let api = theirs.min(NEWEST_API);
+    Ok(Client {
+        docker: connect(&candidate.address, Some(api)).map_err(silent)?,
+        candidate: candidate.clone(),
+        api,
+        version: version.version.unwrap_or_default(),
+        cpus: OnceCell::new(),
+    })
+}
+
+/// A client whose requests go through our own connections and carry the version: the library leaves it out.
+fn connect(address: &Address, api: Option<Api>) -> Result<Docker, api::Error> {
+    let address = Arc::new(address.clone());
+    let transport = move |mut request: api::Request| {
+        let address = Arc::clone(&address);
+        async move {
+            if let Some(api) = api {
+                let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+                *request.uri_mut() = format!("/v{api}{path}").parse()?;
+            }
+            hijack::send(&address, request).await.map_err(|err| api::Error::IOError { err })
+        }
+    };
+    Docker::connect_with_custom_transport(
+        transport,
+        Some("http://engine"),
+        NO_DEADLINE_S,
+        api::API_DEFAULT_VERSION,
+    )
+}
+
+/// The system's words without its number.
+fn plain(text: &str) -> String {
+    text.split(" (os error").next().unwrap_or(text).to_owned()
+}

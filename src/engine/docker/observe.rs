@@ -1,0 +1,215 @@
+//! From the engine's words to abx's.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::api::{
+    ContainerInspectResponse, ContainerStateStatusEnum, ContainerSummary, ContainerSummaryStateEnum,
+    ContainerTopResponse, EventMessage, ImageInspect, PortSummaryTypeEnum,
+};
+use super::create::KEEP_ALIVE;
+use crate::engine::{Hint, Image, Observed, RunState, labels};
+use crate::model::session::{Excluded, Port};
+
+/// Most programs that a snapshot's report names.
+const MAX_PROCESSES: usize = 64;
+/// Longest program name in a snapshot's report, in characters: a program chooses its own.
+const MAX_PROCESS_CHARS: usize = 128;
+/// The code of a program that got KILL, as the kernel's want of memory gives it.
+const KILLED: i64 = 137;
+
+pub(super) fn inspected(seen: ContainerInspectResponse) -> Observed {
+    let state = seen.state.unwrap_or_default();
+    let run_state = match state.status {
+        Some(ContainerStateStatusEnum::CREATED) => RunState::Created,
+        Some(ContainerStateStatusEnum::PAUSED) => RunState::Paused,
+        Some(ContainerStateStatusEnum::RUNNING | ContainerStateStatusEnum::STOPPING) => RunState::Running,
+        _ => RunState::Exited,
+    };
+    let exit_code = state.exit_code.filter(|_| run_state == RunState::Exited);
+    let labels = ours(seen.config.and_then(|config| config.labels));
+    let bound = seen.network_settings.and_then(|network| network.ports).unwrap_or_default();
+    let mut ports = Vec::new();
+    for (key, bindings) in &bound {
+        let (container, protocol) = key.split_once('/').unwrap_or((key, "tcp"));
+        let Ok(container) = container.parse() else { continue };
+        let hosts =
+            bindings.iter().flatten().filter_map(|binding| binding.host_port.as_deref()?.parse().ok());
+        ports.extend(hosts.map(|host| port(&labels, container, host, protocol)));
+    }
+    sort(&mut ports);
+    Observed {
+        id: seen.id.unwrap_or_default(),
+        name: seen.name.unwrap_or_default().trim_start_matches('/').to_owned(),
+        state: run_state,
+        exit_code,
+        // The engine keeps the flag of any process; the main program is gone for want of memory only if KILL ended it.
+        oom_killed: state.oom_killed == Some(true) && exit_code == Some(KILLED),
+        image_id: seen.image.unwrap_or_default(),
+        labels,
+        ports,
+    }
+}
+
+/// What a list says. It does not say whether memory ran out: see [`is_doubtful`].
+pub(super) fn listed(seen: ContainerSummary) -> Observed {
+    let state = match seen.state {
+        Some(ContainerSummaryStateEnum::CREATED) => RunState::Created,
+        Some(ContainerSummaryStateEnum::PAUSED) => RunState::Paused,
+        Some(ContainerSummaryStateEnum::RUNNING | ContainerSummaryStateEnum::STOPPING) => RunState::Running,
+        _ => RunState::Exited,
+    };
+    let labels = ours(seen.labels);
+    let mut ports: Vec<Port> = seen
+        .ports
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|seen| {
+            let protocol = if seen.typ == Some(PortSummaryTypeEnum::UDP) { "udp" } else { "tcp" };
+            Some(port(&labels, seen.private_port, seen.public_port?, protocol))
+        })
+        .collect();
+    sort(&mut ports);
+    let exit_code = seen.status.as_deref().and_then(code_in_status).filter(|_| state == RunState::Exited);
+    let name = seen.names.unwrap_or_default().into_iter().find(|name| name.matches('/').count() <= 1);
+    Observed {
+        id: seen.id.unwrap_or_default(),
+        name: name.unwrap_or_default().trim_start_matches('/').to_owned(),
+        state,
+        exit_code,
+        oom_killed: false,
+        image_id: seen.image_id.unwrap_or_default(),
+        labels,
+        ports,
+    }
+}
+
+/// Whether only an inspect can tell why it ended.
+pub(super) fn is_doubtful(listed: &Observed) -> bool {
+    listed.state == RunState::Exited && listed.exit_code.is_none_or(|code| code == KILLED)
+}
+
+/// Code 3 in `Exited (3) 2 hours ago`.
+fn code_in_status(status: &str) -> Option<i64> {
+    status.split_once('(')?.1.split_once(')')?.0.parse().ok()
+}
+
+pub(super) fn image(seen: ImageInspect) -> Image {
+    Image {
+        id: seen.id.unwrap_or_default(),
+        size_bytes: seen.size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0),
+        layers: seen.root_fs.and_then(|fs| fs.layers).map_or(0, |layers| layers.len()),
+        labels: ours(seen.config.and_then(|config| config.labels)),
+    }
+}
+
+/// What of an event matters: that this container should be looked at.
+pub(super) fn hint(event: EventMessage) -> Option<Hint> {
+    let id = event.actor?.id?;
+    let action = event.action?;
+    match action.as_str() {
+        "oom" => Some(Hint::Oom(id)),
+        // `died` is podman's word.
+        "die" | "died" | "stop" | "kill" | "pause" | "unpause" | "start" | "destroy" | "remove"
+        | "rename" => Some(Hint::Sandbox(id)),
+        _ => None,
+    }
+}
+
+/// Mounts of every kind, and the programs that run beside what abx itself runs.
+pub(super) fn excluded(
+    seen: &ContainerInspectResponse,
+    processes: Option<ContainerTopResponse>,
+) -> Vec<Excluded> {
+    let mut all = BTreeSet::new();
+    for mount in seen.mounts.iter().flatten() {
+        let kind = match mount.typ.as_deref() {
+            Some("volume") => "volume",
+            Some("tmpfs") => "tmpfs",
+            _ => "bind",
+        };
+        all.insert((kind, mount.destination.clone().unwrap_or_default()));
+    }
+    let tmpfs = seen.host_config.as_ref().and_then(|config| config.tmpfs.as_ref());
+    all.extend(tmpfs.into_iter().flat_map(HashMap::keys).map(|target| ("tmpfs", target.clone())));
+    let programs: BTreeSet<String> = processes.map(programs).unwrap_or_default();
+    all.extend(programs.into_iter().take(MAX_PROCESSES).map(|name| ("process", name)));
+    all.into_iter().map(|(kind, target)| Excluded { kind: kind.to_owned(), target }).collect()
+}
+
+/// The programs' names alone: their arguments may hold secrets.
+fn programs(top: ContainerTopResponse) -> BTreeSet<String> {
+    let titles = top.titles.unwrap_or_default();
+    let Some(column) = titles.iter().position(|title| title == "CMD" || title == "COMMAND") else {
+        return BTreeSet::new();
+    };
+    let keep_alive = KEEP_ALIVE.join(" ");
+    let commands =
+        top.processes.unwrap_or_default().into_iter().filter_map(|row| row.into_iter().nth(column));
+    commands
+        .filter(|command| !command.ends_with(&keep_alive))
+        .filter_map(|command| command.split_whitespace().next().map(str::to_owned))
+        .map(|name| name.chars().take(MAX_PROCESS_CHARS).collect())
+        .collect()
+}
+
+fn ours(labels: Option<HashMap<String, String>>) -> BTreeMap<String, String> {
+    labels.unwrap_or_default().into_iter().filter(|(key, _)| key.starts_with(labels::PREFIX)).collect()
+}
+
+fn port(labels: &BTreeMap<String, String>, container: u16, host: u16, protocol: &str) -> Port {
+    let fixed = labels::is_fixed(labels, container, protocol);
+    Port { container, host: Some(host), fixed, protocol: protocol.to_owned() }
+}
+
+/// The engine gives them in no order; and twice where it listens on both families.
+fn sort(ports: &mut Vec<Port>) {
+    ports.sort_by(|a, b| (a.container, &a.protocol, a.host).cmp(&(b.container, &b.protocol, b.host)));
+    ports.dedup();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exit_code_is_read_from_a_lists_prose() {
+        assert_eq!(code_in_status("Exited (137) 3 days ago"), Some(137));
+        assert_eq!(code_in_status("Up 3 hours (Paused)"), None);
+    }
+
+    #[test]
+    fn a_report_names_programs_without_arguments_and_without_our_own() {
+        let row = |command: &str| vec!["1".to_owned(), command.to_owned()];
+        let top = ContainerTopResponse {
+            titles: Some(vec!["PID".to_owned(), "CMD".to_owned()]),
+            processes: Some(vec![
+                row("/sbin/docker-init -- sleep 2147483647"),
+                row("sleep 2147483647"),
+                row("curl -H hunter2"),
+                row("node a"),
+                row("node b"),
+            ]),
+        };
+        let got = excluded(&ContainerInspectResponse::default(), Some(top));
+        let want = ["curl", "node"];
+        let want = want.map(|name| Excluded { kind: "process".to_owned(), target: name.to_owned() });
+        assert_eq!(got, want);
+    }
+
+    #[test]
+    fn memory_is_the_reason_only_if_the_main_program_was_killed() {
+        use super::super::api::ContainerState;
+        let seen = |code| {
+            inspected(ContainerInspectResponse {
+                state: Some(ContainerState {
+                    status: Some(ContainerStateStatusEnum::EXITED),
+                    oom_killed: Some(true),
+                    exit_code: Some(code),
+                    ..ContainerState::default()
+                }),
+                ..ContainerInspectResponse::default()
+            })
+        };
+        assert!(seen(137).oom_killed && !seen(143).oom_killed);
+    }
+}

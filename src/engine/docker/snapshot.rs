@@ -1,0 +1,188 @@
+//! Snapshots: images that carry a sandbox's files and the configuration of the image it was made from.
+
+use std::collections::HashMap;
+
+use super::api::{
+    self, CommitContainerOptionsBuilder, ContainerConfig, ImageConfig, ListImagesOptionsBuilder,
+    RemoveImageOptionsBuilder, TagImageOptionsBuilder,
+};
+use super::link::{About, COMMIT, Client, Link, ORDINARY, SLOW};
+use super::observe;
+use crate::engine::{CommitSpec, EngineError, Image, labels};
+use crate::model::id::SnapshotId;
+
+/// Layers from which on no snapshot is taken: engines fail at 125, and a container needs a few more of its own.
+const MAX_LAYERS: usize = 120;
+
+/// Repository of images that lost their snapshot while a container still runs on them. The engine cannot untag the
+/// image of a container without deleting it, and then nothing could be saved from that container any more.
+const PARKED: &str = "abx-parked";
+
+pub(super) async fn commit(link: &Link, spec: &CommitSpec) -> Result<Image, EngineError> {
+    let reference = labels::snapshot_reference(&spec.snapshot);
+    let label = format!("{}={}", labels::SNAPSHOT_ID, spec.snapshot);
+    if let Some(done) = tagged(link, &label).await?.into_iter().find(|(tags, _)| tags.contains(&reference)) {
+        return inspect(link, &done.1).await?.ok_or_else(|| gone(&done.1));
+    }
+    let about = About::Sandbox(&spec.sandbox_id);
+    let container = spec.sandbox_id.clone();
+    let seen = link
+        .call("commit", ORDINARY, about, |client| async move {
+            client.docker.inspect_container(&container, None).await
+        })
+        .await?;
+    let base = seen.image.unwrap_or_default();
+    let found = link
+        .call("commit", ORDINARY, About::Nothing, |client| async move {
+            optional(client.docker.inspect_image(&base).await)
+        })
+        .await?;
+    let layers =
+        found.as_ref().and_then(|i| i.root_fs.as_ref()?.layers.as_ref()).map_or(0, |layers| layers.len());
+    if layers >= MAX_LAYERS {
+        return Err(EngineError::Failed {
+            call: "commit",
+            text: format!(
+                "the sandbox stands on {layers} layers of snapshots and engines fail beyond {MAX_LAYERS}; \
+                 start a session from a fresh image and copy the files over"
+            ),
+        });
+    }
+    let options = CommitContainerOptionsBuilder::new()
+        .container(&spec.sandbox_id)
+        .repo(labels::SNAPSHOT_REPOSITORY)
+        .tag(spec.snapshot.as_str())
+        .comment(&spec.name)
+        .pause(false)
+        .build();
+    let config = config(spec, found.and_then(|image| image.config).unwrap_or_default());
+    let made = link
+        .call("commit", COMMIT, about, |client| async move {
+            client.docker.commit_container(options, config).await
+        })
+        .await?;
+    inspect(link, &made.id).await?.ok_or_else(|| gone(&made.id))
+}
+
+/// The image's configuration as it was before abx ran its own main program on it.
+///
+/// The engine fills what is empty here from the container: a command unless there is an entrypoint, and an entrypoint
+/// unless it is there and empty. So both are always given.
+fn config(spec: &CommitSpec, base: ImageConfig) -> ContainerConfig {
+    let entrypoint = base.entrypoint.unwrap_or_default();
+    ContainerConfig {
+        labels: Some(labels::snapshot(spec).into_iter().collect()),
+        entrypoint: Some(entrypoint),
+        cmd: base.cmd,
+        working_dir: Some(base.working_dir.filter(|dir| !dir.is_empty()).unwrap_or_else(|| "/".to_owned())),
+        user: base.user,
+        stop_signal: base.stop_signal,
+        on_build: base.on_build,
+        shell: base.shell,
+        args_escaped: base.args_escaped,
+        ..ContainerConfig::default()
+    }
+}
+
+pub(super) async fn images(link: &Link, home: &str) -> Result<Vec<Image>, EngineError> {
+    let label = format!("{}={home}", labels::SNAPSHOT_HOME);
+    let mut all = Vec::new();
+    for (tags, id) in tagged(link, &label).await? {
+        let Some(image) = inspect(link, &id).await? else { continue };
+        let reference = image
+            .labels
+            .get(labels::SNAPSHOT_ID)
+            .map(|snapshot| labels::snapshot_reference(&SnapshotId::new(snapshot.as_str())));
+        // One without its tag was deleted, and stays only because something stands on it.
+        if reference.is_some_and(|reference| tags.contains(&reference)) {
+            all.push(image);
+        }
+    }
+    Ok(all)
+}
+
+pub(super) async fn remove(link: &Link, snapshot: &SnapshotId) -> Result<(), EngineError> {
+    let reference = labels::snapshot_reference(snapshot);
+    match untag(link, &reference).await {
+        Err(EngineError::Conflict { .. }) => {}
+        other => return other,
+    }
+    let (source, tag) = (reference.clone(), snapshot.to_string());
+    let options = TagImageOptionsBuilder::new().repo(PARKED).tag(&tag).build();
+    link.call("remove_snapshot", ORDINARY, About::Nothing, |client| async move {
+        client.docker.tag_image(&source, Some(options)).await
+    })
+    .await?;
+    untag(link, &reference).await
+}
+
+/// Removes the image that a container stood on, if it only waited for that container to go.
+pub(super) async fn sweep(link: &Link, image_id: &str) -> Result<(), EngineError> {
+    let id = image_id.to_owned();
+    let found = link
+        .call("remove", ORDINARY, About::Nothing, |client| async move {
+            optional(client.docker.inspect_image(&id).await)
+        })
+        .await?;
+    let tags = found.and_then(|image| image.repo_tags).unwrap_or_default();
+    for tag in tags.iter().filter(|tag| is_parked(tag)) {
+        match untag(link, tag).await {
+            // Another container stands on it as well.
+            Err(EngineError::Conflict { .. }) => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// Podman puts `localhost/` before names without a host.
+fn is_parked(tag: &str) -> bool {
+    let tag = tag.strip_prefix("localhost/").unwrap_or(tag);
+    tag.split_once(':').is_some_and(|(repository, _)| repository == PARKED)
+}
+
+async fn untag(link: &Link, reference: &str) -> Result<(), EngineError> {
+    let name = reference.to_owned();
+    let options = RemoveImageOptionsBuilder::new().force(false).build();
+    link.call("remove_snapshot", SLOW, About::Nothing, |client| async move {
+        optional(client.docker.remove_image(&name, Some(options), None).await).map(|_| ())
+    })
+    .await
+}
+
+/// Tags and id of every image with this label.
+async fn tagged(link: &Link, label: &str) -> Result<Vec<(Vec<String>, String)>, EngineError> {
+    let filters = HashMap::from([("label", vec![label])]);
+    let options = ListImagesOptionsBuilder::new().filters(&filters).build();
+    let all = link
+        .call("images", ORDINARY, About::Nothing, |client| async move {
+            client.docker.list_images(Some(options)).await
+        })
+        .await?;
+    let plain = |tag: String| tag.strip_prefix("localhost/").map(str::to_owned).unwrap_or(tag);
+    Ok(all.into_iter().map(|i| (i.repo_tags.into_iter().map(plain).collect(), i.id)).collect())
+}
+
+/// An image by reference or id; none if it is not there.
+pub(super) async fn inspect(link: &Link, reference: &str) -> Result<Option<Image>, EngineError> {
+    let name = reference.to_owned();
+    let found = link
+        .call("image", ORDINARY, About::Nothing, |client: std::sync::Arc<Client>| async move {
+            optional(client.docker.inspect_image(&name).await)
+        })
+        .await?;
+    Ok(found.map(observe::image))
+}
+
+/// What is not there is no failure.
+pub(super) fn optional<T>(answer: Result<T, api::Error>) -> Result<Option<T>, api::Error> {
+    match answer {
+        Ok(found) => Ok(Some(found)),
+        Err(api::Error::DockerResponseServerError { status_code: 404, .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn gone(id: &str) -> EngineError {
+    EngineError::NoImage { reference: id.to_owned(), text: "it went away as soon as it was made".to_owned() }
+}

@@ -1,0 +1,212 @@
+//! What the engine in memory holds, and what calls do to it.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use tokio::sync::mpsc;
+
+use super::gate::Barrier;
+use crate::engine::{
+    Chunk, CommitSpec, CreateSpec, EngineError, ExecIo, ExecSpec, ExecState, Hint, Image, Observed, RunState,
+    WindowSize, labels,
+};
+use crate::model::session::{Excluded, Port};
+
+/// The first of the host ports that the engine chooses.
+const FIRST_FREE_PORT: u16 = 49_153;
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) down: bool,
+    pub(super) containers: BTreeMap<String, Container>,
+    pub(super) images: BTreeMap<String, StoredImage>,
+    pub(super) pullable: Vec<String>,
+    pub(super) failures: HashMap<&'static str, VecDeque<(Effect, EngineError)>>,
+    pub(super) gates: HashMap<&'static str, Barrier>,
+    pub(super) scripts: HashMap<String, Script>,
+    pub(super) execs: BTreeMap<String, Exec>,
+    pub(super) listeners: Vec<mpsc::UnboundedSender<Result<Hint, EngineError>>>,
+    pub(super) calls: Vec<String>,
+    next: u64,
+}
+
+/// Whether a call that fails did what it was asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effect {
+    None,
+    Happens,
+}
+
+pub(super) struct Container {
+    pub(super) observed: Observed,
+    pub(super) excluded: Vec<Excluded>,
+}
+
+pub(super) struct StoredImage {
+    pub(super) image: Image,
+    pub(super) references: Vec<String>,
+}
+
+#[derive(Clone)]
+pub(super) enum Script {
+    Ends { stdout: Bytes, stderr: Bytes, code: i32 },
+    Hangs,
+}
+
+pub(super) struct Exec {
+    pub(super) sandbox: String,
+    pub(super) exec_id: String,
+    pub(super) state: ExecState,
+    pub(super) size: Option<WindowSize>,
+    /// Dropping it ends the output of one that hangs.
+    ends: Option<mpsc::Sender<Chunk>>,
+}
+
+impl State {
+    pub(super) fn fresh(&mut self, prefix: &str) -> String {
+        self.next += 1;
+        format!("{prefix}{:016x}", self.next)
+    }
+
+    pub(super) fn get(&self, id: &str) -> Result<&Observed, EngineError> {
+        let found = self.containers.get(id).map(|c| &c.observed);
+        found.ok_or_else(|| EngineError::NoSandbox { id: id.to_owned() })
+    }
+
+    pub(super) fn hint(&mut self, hint: Hint) {
+        self.listeners.retain(|listener| listener.send(Ok(hint.clone())).is_ok());
+    }
+
+    pub(super) fn set(&mut self, id: &str, state: RunState) {
+        if let Some(container) = self.containers.get_mut(id) {
+            container.observed.state = state;
+            if state != RunState::Exited {
+                container.observed.exit_code = None;
+                container.observed.oom_killed = false;
+            }
+            self.hint(Hint::Sandbox(id.to_owned()));
+        }
+    }
+
+    /// Ends a container's main program, and with it its commands. One that does not run stays as it is.
+    pub(super) fn end(&mut self, id: &str, exit_code: i64, oom: bool) {
+        let Some(container) = self.containers.get_mut(id) else { return };
+        if !matches!(container.observed.state, RunState::Running | RunState::Paused) {
+            return;
+        }
+        container.observed.state = RunState::Exited;
+        container.observed.exit_code = Some(exit_code);
+        container.observed.oom_killed = oom;
+        self.end_execs(137, |exec| exec.sandbox == id);
+        self.hint(Hint::Sandbox(id.to_owned()));
+    }
+
+    pub(super) fn end_execs(&mut self, code: i32, which: impl Fn(&Exec) -> bool) {
+        for exec in self.execs.values_mut() {
+            if exec.state == ExecState::Running && which(exec) {
+                exec.state = ExecState::Exited(code);
+                exec.ends = None;
+            }
+        }
+    }
+
+    pub(super) fn create(&mut self, spec: &CreateSpec) -> Result<Observed, EngineError> {
+        let labels = labels::session(spec);
+        let same = |key: &str, o: &Observed| o.labels.get(key) == labels.get(key);
+        let named = self.containers.values().find(|c| c.observed.name == spec.sandbox);
+        if let Some(Container { observed, .. }) = named {
+            if same(labels::SESSION_ID, observed) && same(labels::SESSION_HOME, observed) {
+                return Ok(observed.clone());
+            }
+            return Err(conflict("create", "the name is in use"));
+        }
+        let image_id = self.image_id(&spec.image).ok_or_else(|| no_image(&spec.image))?;
+        let id = self.fresh("c");
+        let mut free = FIRST_FREE_PORT..;
+        let ports = spec.session.spec.ports.iter();
+        let ports = ports.map(|p| Port { host: p.host.or_else(|| free.next()), ..p.clone() }).collect();
+        let observed = Observed {
+            id: id.clone(),
+            name: spec.sandbox.clone(),
+            state: RunState::Created,
+            exit_code: None,
+            oom_killed: false,
+            image_id,
+            labels,
+            ports,
+        };
+        self.containers.insert(id, Container { observed: observed.clone(), excluded: Vec::new() });
+        Ok(observed)
+    }
+
+    pub(super) fn commit(&mut self, spec: &CommitSpec) -> Result<Image, EngineError> {
+        let wanted = spec.snapshot.as_str();
+        if let Some(found) = self.images.values().find(|i| has(&i.image.labels, labels::SNAPSHOT_ID, wanted))
+        {
+            return Ok(found.image.clone());
+        }
+        let mut all = self.get(&spec.sandbox_id)?.labels.clone();
+        all.extend(labels::snapshot(spec));
+        let id = self.add_image(&labels::snapshot_reference(&spec.snapshot), all);
+        self.image(&id).ok_or_else(|| no_image(&id))
+    }
+
+    pub(super) fn add_image(&mut self, reference: &str, labels: BTreeMap<String, String>) -> String {
+        let id = format!("sha256:{}", self.fresh("i"));
+        for other in self.images.values_mut() {
+            other.references.retain(|r| r != reference);
+        }
+        let image = Image { id: id.clone(), size_bytes: 1024, layers: 1, labels };
+        self.images.insert(id.clone(), StoredImage { image, references: vec![reference.to_owned()] });
+        id
+    }
+
+    pub(super) fn image_id(&self, reference: &str) -> Option<String> {
+        let is = |i: &&StoredImage| i.image.id == reference || i.references.iter().any(|r| r == reference);
+        self.images.values().find(is).map(|i| i.image.id.clone())
+    }
+
+    pub(super) fn image(&self, reference: &str) -> Option<Image> {
+        self.images.get(&self.image_id(reference)?).map(|i| i.image.clone())
+    }
+
+    pub(super) fn exec(&mut self, sandbox: &str, spec: &ExecSpec) -> Result<ExecIo, EngineError> {
+        if self.get(sandbox)?.state != RunState::Running {
+            return Err(conflict("exec", "the container is not running"));
+        }
+        let engine_id = self.fresh("e");
+        let program = spec.argv.first().map(String::as_str).unwrap_or_default();
+        let nothing = Script::Ends { stdout: Bytes::new(), stderr: Bytes::new(), code: 0 };
+        let script = self.scripts.get(program).cloned().unwrap_or(nothing);
+        let (state, ends, output) = match script {
+            Script::Ends { stdout, stderr, code } => {
+                let chunks = [Chunk::Stdout(stdout), Chunk::Stderr(stderr)];
+                let full = chunks.into_iter().filter(|(Chunk::Stdout(b) | Chunk::Stderr(b))| !b.is_empty());
+                (ExecState::Exited(code), None, stream::iter(full.collect::<Vec<_>>()).map(Ok).boxed())
+            }
+            Script::Hangs => {
+                let (sender, receiver) = mpsc::channel(1);
+                let output = stream::unfold(receiver, |mut r| async { r.recv().await.map(|c| (Ok(c), r)) });
+                (ExecState::Running, Some(sender), output.boxed())
+            }
+        };
+        let exec =
+            Exec { sandbox: sandbox.to_owned(), exec_id: spec.exec_id.clone(), state, size: spec.tty, ends };
+        self.execs.insert(engine_id.clone(), exec);
+        let input = spec.stdin.then(|| Box::pin(tokio::io::sink()) as _);
+        Ok(ExecIo { engine_id, input, output })
+    }
+}
+
+pub(super) fn has(labels: &BTreeMap<String, String>, key: &str, value: &str) -> bool {
+    labels.get(key).is_some_and(|v| v == value)
+}
+
+pub(super) fn conflict(call: &'static str, text: &str) -> EngineError {
+    EngineError::Conflict { call, text: text.to_owned() }
+}
+
+pub(super) fn no_image(reference: &str) -> EngineError {
+    EngineError::NoImage { reference: reference.to_owned(), text: "no such image".to_owned() }
+}

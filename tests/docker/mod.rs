@@ -1,0 +1,4 @@
+//! Tests that need a container engine.
+
+mod engine;
+mod exec;

@@ -1,0 +1,223 @@
+//! A real engine, an image to run on it, and a home whose containers and images go when the test ends.
+
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use abx::engine::address::Settings;
+use abx::engine::docker::DockerEngine;
+use abx::engine::{
+    Chunk, CommitSpec, CreateSpec, Engine, EngineError, ExecIo, ExecSpec, ExecState, Observed, labels,
+};
+use abx::model::id::{SessionId, SessionName, SnapshotId, Timestamp, sandbox_name};
+use abx::model::limits::rights;
+use abx::model::session::{EngineKind, Profile, Session, Spec, Status};
+use futures_util::StreamExt;
+
+const IMAGE: &str = "abx-test-busybox:1";
+
+/// Programs of the image; each is a link to busybox.
+const APPLETS: &str = "sh ls cat sleep stty grep kill tr head tail seq printf echo env id ps dd mkdir touch wc true \
+                       false sha256sum setsid test pwd tty rm nohup yes od";
+
+/// The engine of this machine; none, with a word about it, where there is none and nobody insists on it.
+///
+/// # Panics
+/// When there is none although `CI` or `ABX_TEST_ENGINE` say that there must be.
+pub(crate) async fn engine_or_skip() -> Option<DockerEngine> {
+    let engine = DockerEngine::new(Settings {
+        docker_host: abx::paths::variable("DOCKER_HOST"),
+        ..Settings::default()
+    });
+    match engine.about().await {
+        Ok(_) => Some(engine),
+        Err(error) => {
+            let insists = ["CI", "ABX_TEST_ENGINE"]
+                .iter()
+                .any(|name| abx::paths::variable(name).is_some_and(|value| value == "1" || value == "true"));
+            assert!(!insists, "these tests need an engine: {error}");
+            eprintln!("skipped: no engine");
+            None
+        }
+    }
+}
+
+/// Builds the image once per run: busybox, a user `dev` and their home. Gives its reference.
+pub(crate) fn busybox_image() -> String {
+    static ONCE: OnceLock<()> = OnceLock::new();
+    ONCE.get_or_init(|| {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let root = dir.path();
+        for path in ["bin", "tmp", "etc", "root", "home/dev"] {
+            std::fs::create_dir_all(root.join(path)).expect("create");
+        }
+        std::fs::copy("/bin/busybox", root.join("bin/busybox")).expect("busybox-static is installed");
+        for applet in APPLETS.split_whitespace() {
+            std::os::unix::fs::symlink("busybox", root.join("bin").join(applet)).expect("link");
+        }
+        let users = "root:x:0:0:root:/root:/bin/sh\ndev:x:1000:1000:dev:/home/dev:/bin/sh\n";
+        std::fs::write(root.join("etc/passwd"), users).expect("write");
+        std::fs::write(root.join("etc/group"), "root:x:0:\ndev:x:1000:\n").expect("write");
+        let mut tar = Command::new("tar")
+            .args(["--owner=0", "--group=0", "--mode=a+rwX", "-C"])
+            .arg(root)
+            .args(["-cf", "-", "."])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("tar runs");
+        let import = Command::new("docker")
+            .args(["import", "-c", "CMD [\"/bin/sh\"]", "-c", "ENV PATH=/bin", "-", IMAGE])
+            .stdin(tar.stdout.take().expect("piped"))
+            .stdout(Stdio::null())
+            .status()
+            .expect("docker runs");
+        assert!(tar.wait().expect("tar ends").success() && import.success(), "the test image was not made");
+    });
+    IMAGE.to_owned()
+}
+
+/// A home of one test. Dropping it removes its containers and snapshots.
+pub(crate) struct TestHome {
+    pub(crate) home: String,
+    pub(crate) engine: DockerEngine,
+}
+
+impl TestHome {
+    /// None where there is no engine.
+    pub(crate) async fn new() -> Option<Self> {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let engine = engine_or_skip().await?;
+        busybox_image();
+        let home = format!("/abx-test/{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        Some(Self { home, engine })
+    }
+
+    /// What to create for a session of this name, on the test image.
+    pub(crate) fn spec(&self, name: &str) -> CreateSpec {
+        let name = SessionName::parse(&format!("{name}-{}", self.home.replace('/', "_"))).expect("good");
+        let id = SessionId::new(format!("id{}", self.home.replace('/', "_")));
+        let session = session(name, id);
+        CreateSpec {
+            sandbox: session.sandbox.clone(),
+            image: IMAGE.to_owned(),
+            rights: rights(Profile::Moderate),
+            home: self.home.clone(),
+            session,
+        }
+    }
+
+    /// A running sandbox made from it.
+    pub(crate) async fn run(&self, spec: &CreateSpec) -> Observed {
+        let made = self.engine.create(spec).await.expect("created");
+        self.engine.start(&made.id).await.expect("started");
+        made
+    }
+
+    pub(crate) fn commit_spec(&self, spec: &CreateSpec, sandbox_id: &str, snapshot: &str) -> CommitSpec {
+        CommitSpec {
+            sandbox_id: sandbox_id.to_owned(),
+            snapshot: SnapshotId::new(format!("{snapshot}{}", self.home.replace('/', "-"))),
+            name: snapshot.to_owned(),
+            session: spec.session.id.clone(),
+            session_name: spec.session.name.to_string(),
+            home: self.home.clone(),
+            note: Some("a note".to_owned()),
+        }
+    }
+}
+
+impl Drop for TestHome {
+    fn drop(&mut self) {
+        let containers =
+            docker(&["ps", "-aq", "--filter", &format!("label={}={}", labels::SESSION_HOME, self.home)]);
+        for id in containers.split_whitespace() {
+            docker(&["rm", "-fv", id]);
+        }
+        let label = format!("label={}={}", labels::SNAPSHOT_HOME, self.home);
+        for id in docker(&["images", "-q", "--filter", &label]).split_whitespace() {
+            docker(&["rmi", "-f", id]);
+        }
+    }
+}
+
+/// What `docker ARGS` prints; nothing where it fails.
+pub(crate) fn docker(args: &[&str]) -> String {
+    let output = Command::new("docker").args(args).stderr(Stdio::null()).output().expect("docker runs");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+fn session(name: SessionName, id: SessionId) -> Session {
+    Session {
+        sandbox: sandbox_name(&name, &id, false),
+        id,
+        name,
+        sandbox_id: None,
+        engine: EngineKind::Docker,
+        agent: "claude".to_owned(),
+        template: "base".to_owned(),
+        image: Some(IMAGE.to_owned()),
+        image_id: None,
+        status: Status::Starting,
+        operation: None,
+        reason: None,
+        created_at: Timestamp(1_700_000_000_000),
+        last_active: Timestamp(1_700_000_000_000),
+        last_connected: None,
+        expires_at: None,
+        timeout_ms: None,
+        idle_ms: None,
+        exec_count: 0,
+        oom_events: 0,
+        snapshot: None,
+        snapshots: 0,
+        spec: Spec::default(),
+        metadata: std::collections::BTreeMap::new(),
+        external: None,
+        revision: 0,
+    }
+}
+
+/// A command without terminal and input.
+pub(crate) fn command(argv: &[&str]) -> ExecSpec {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    ExecSpec {
+        exec_id: format!("x-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)),
+        argv: argv.iter().map(|&word| word.to_owned()).collect(),
+        env: Vec::new(),
+        cwd: None,
+        user: None,
+        tty: None,
+        stdin: false,
+    }
+}
+
+/// Everything a command wrote, and what became of it.
+pub(crate) struct Ran {
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+    pub(crate) state: ExecState,
+}
+
+/// Runs a command to its end.
+pub(crate) async fn run(engine: &DockerEngine, id: &str, spec: &ExecSpec) -> Ran {
+    let io = engine.exec(id, spec).await.expect("starts");
+    finish(engine, io).await.expect("its output comes to an end")
+}
+
+/// Reads a command's output to its end.
+pub(crate) async fn finish(engine: &DockerEngine, mut io: ExecIo) -> Result<Ran, EngineError> {
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    while let Some(chunk) = io.output.next().await {
+        match chunk? {
+            Chunk::Stdout(bytes) => stdout.extend_from_slice(&bytes),
+            Chunk::Stderr(bytes) => stderr.extend_from_slice(&bytes),
+        }
+    }
+    let mut state = engine.exec_state(&io.engine_id).await?;
+    // The engine ends the stream a moment before it notes the code.
+    while state == ExecState::Running {
+        tokio::task::yield_now().await;
+        state = engine.exec_state(&io.engine_id).await?;
+    }
+    Ok(Ran { stdout, stderr, state })
+}

@@ -1,0 +1,507 @@
+//! Reads what every module of `src/` names, and fails on an edge outside the table in `src/lib.rs`.
+//!
+//! Works on text: comments, literals and `#[cfg(test)]` items are taken out first, then each path that begins with
+//! `crate`, `super`, `self` or a dependency's name is resolved. Unit tests may import what they like.
+
+use std::collections::BTreeSet;
+use std::iter::Peekable;
+use std::str::Chars;
+
+use super::{files_under, read};
+
+/// What one module may name.
+struct Rule {
+    /// The file or directory below `src/`, without `.rs`. The longest that fits a file is the one that holds.
+    place: &'static str,
+    /// Modules of ours, beside itself.
+    ours: &'static [&'static str],
+    /// Dependencies, or paths within them, in groups.
+    outside: &'static [&'static [&'static str]],
+}
+
+const RULES: &[Rule] = &[
+    Rule { place: "lib", ours: &[], outside: &[] },
+    Rule { place: "paths", ours: &["config"], outside: &[&["directories", "nix", "thiserror"]] },
+    Rule { place: "config", ours: &["paths"], outside: &[&["humantime", "serde", "thiserror", "toml"]] },
+    Rule { place: "fault", ours: &["paths"], outside: &[&["nix", "tokio"]] },
+    Rule { place: "proto", ours: &[], outside: &[&["schemars", "serde", "serde_json"]] },
+    Rule { place: "model", ours: &[], outside: &[&["thiserror", "unicode_normalization"]] },
+    Rule {
+        place: "store",
+        ours: &["model"],
+        outside: &[&["rusqlite", "thiserror", "tokio::sync", "tracing"]],
+    },
+    Rule { place: "engine", ours: &["config", "model"], outside: &[ENGINE] },
+    Rule { place: "engine/docker", ours: &["config", "model"], outside: &[ENGINE, &["bollard"]] },
+    Rule { place: "daemon", ours: DAEMON_OURS, outside: &[DAEMON] },
+    Rule { place: "daemon/rpc", ours: RPC_OURS, outside: &[DAEMON] },
+    Rule { place: "client", ours: &["paths", "proto"], outside: &[CLIENT] },
+    Rule { place: "cli", ours: &["client", "config", "paths", "proto"], outside: &[CLI] },
+    Rule { place: "bin/abx", ours: &["cli"], outside: &[&["clap"]] },
+    Rule {
+        place: "bin/abxd",
+        ours: &["config", "daemon", "paths", "proto"],
+        outside: &[&["clap", "thiserror", "tokio"]],
+    },
+];
+
+const ENGINE: &[&str] = &[
+    "async_trait",
+    "bytes",
+    "futures_util",
+    "http_body_util",
+    "hyper",
+    "hyper_util",
+    "jiff",
+    "serde",
+    "serde_json",
+    "thiserror",
+    "tokio",
+    "tracing",
+];
+
+const DAEMON_OURS: &[&str] = &["config", "engine", "fault", "model", "paths", "proto", "store"];
+
+/// A handler reaches table and engine through the driver's handle alone.
+const RPC_OURS: &[&str] = &["config", "daemon", "fault", "model", "paths", "proto"];
+
+const DAEMON: &[&str] = &[
+    "async_trait",
+    "bytes",
+    "futures_util",
+    "http_body_util",
+    "humantime",
+    "hyper",
+    "hyper_util",
+    "jiff",
+    "jsonrpsee",
+    "listenfd",
+    "nix",
+    "sd_notify",
+    "serde",
+    "serde_json",
+    "thiserror",
+    "tokio",
+    "tokio_tungstenite",
+    "tracing",
+    "tracing_subscriber",
+    "uuid",
+];
+
+/// Blocking std: a runtime would show in the start of every command.
+const CLIENT: &[&str] = &["nix", "rustix", "serde", "serde_json", "signal_hook", "thiserror"];
+
+const CLI: &[&str] = &[
+    "clap",
+    "clap_complete",
+    "humantime",
+    "jiff",
+    "nix",
+    "rustix",
+    "serde",
+    "serde_json",
+    "signal_hook",
+    "thiserror",
+    "unicode_width",
+];
+
+/// Text that only the named places may hold, and why.
+const WORDS: &[(&[&str], &[&str], &str)] = &[
+    (
+        &["env::var(", "env::var_os(", "env::vars(", "env::vars_os(", "env::home_dir(", "env::temp_dir("],
+        &["paths", "config"],
+        "settings have one source: paths and config read the environment",
+    ),
+    (
+        &["println!", "print!", "eprintln!", "eprint!"],
+        &["cli/output", "bin/abx", "bin/abxd"],
+        "cli/output.rs is the only printer",
+    ),
+];
+
+#[test]
+fn no_module_names_what_the_table_forbids() {
+    let dependencies = dependencies();
+    let faults: Vec<String> = files_under("src", ".rs")
+        .iter()
+        .filter(|file| !is_test_file(file))
+        .flat_map(|file| faults(file, &read(file), &dependencies))
+        .collect();
+    assert!(
+        faults.is_empty(),
+        "edges outside the table (tests/docs/imports.rs, src/lib.rs):\n{}",
+        faults.join("\n")
+    );
+}
+
+#[test]
+fn every_module_of_the_crate_has_a_rule() {
+    let lib = read("src/lib.rs");
+    for module in lib.lines().filter_map(|l| l.strip_prefix("pub mod ")?.strip_suffix(';')) {
+        assert!(RULES.iter().any(|r| r.place == module), "{module} has no rule");
+        assert!(lib.contains(&format!("[`{module}`]")), "{module} is not in the table of src/lib.rs");
+    }
+}
+
+#[test]
+fn forbidden_lines_are_found_however_they_are_written() {
+    let dependencies = dependencies();
+    for (file, line) in [
+        ("src/model/session.rs", "use serde::Deserialize;"),
+        ("src/model/session.rs", "fn f() { tokio::spawn(async {}); }"),
+        ("src/model/session.rs", "#[derive(serde::Serialize)] struct S;"),
+        ("src/model/step.rs", "use crate::{model::id::SessionId, store::Store};"),
+        ("src/model/step.rs", "use super::super::engine::Engine;"),
+        ("src/model/mod.rs", "use super::engine::Engine;"),
+        ("src/model/step.rs", "mod inner { use super::super::super::engine::Engine; }"),
+        ("src/store/writer.rs", "use tokio::{sync::mpsc, time};"),
+        ("src/store/rows.rs", "let s: crate::proto::types::Session;"),
+        ("src/engine/address.rs", "use ::bollard::Docker;"),
+        ("src/daemon/driver.rs", "use crate::client::Client;"),
+        ("src/daemon/rpc/session.rs", "use crate::store::Store;"),
+        ("src/client/calls.rs", "use crate::config::Config;"),
+        ("src/client/calls.rs", "use tokio as runtime;"),
+        ("src/cli/cmd/list.rs", "pub use crate::daemon::run;"),
+        ("src/cli/cmd/list.rs", "println!(\"{}\", 1);"),
+        ("src/cli/cmd/list.rs", "let home = std::env::var(\"HOME\");"),
+        ("src/bin/abx.rs", "use abx::daemon;"),
+        ("src/novel.rs", "use std::io;"),
+    ] {
+        assert!(!faults(file, line, &dependencies).is_empty(), "{file}: {line}");
+    }
+}
+
+#[test]
+fn allowed_lines_pass_and_text_is_not_taken_for_code() {
+    let dependencies = dependencies();
+    for (file, line) in [
+        ("src/model/session.rs", "// use serde::Deserialize;\n/* use tokio::sync; /* println!() */ */"),
+        ("src/model/session.rs", "const S: &str = \"use serde::x; println!\";"),
+        ("src/model/session.rs", "const S: &str = r#\"a \" tokio::spawn\"#; const C: char = '\"';"),
+        (
+            "src/model/session.rs",
+            "#[cfg(test)]\nmod tests { use proptest::prelude::*; use crate::store::Store; }",
+        ),
+        ("src/model/step.rs", "use super::session::{Session, Status}; use crate::model::id;"),
+        ("src/model/step.rs", "mod inner { use super::super::id; fn f<'a>(x: &'a str) -> &'a str { x } }"),
+        ("src/store/writer.rs", "use tokio::sync::{mpsc, oneshot}; use super::rows;"),
+        ("src/engine/docker.rs", "use bollard::Docker;"),
+        ("src/cli/output.rs", "print!(\"x\");"),
+        ("src/bin/abx.rs", "fn main() { abx::cli::run(); }"),
+    ] {
+        assert_eq!(faults(file, line, &dependencies), Vec::<String>::new(), "{file}: {line}");
+    }
+}
+
+fn is_test_file(file: &str) -> bool {
+    file.ends_with("/tests.rs") || file.contains("/tests/")
+}
+
+/// The names of all dependencies, as code spells them.
+fn dependencies() -> BTreeSet<String> {
+    let manifest: toml::Table = read("Cargo.toml").parse().expect("the manifest is TOML");
+    ["dependencies", "dev-dependencies"]
+        .iter()
+        .filter_map(|section| manifest.get(*section)?.as_table())
+        .flat_map(|table| table.keys().map(|k| k.replace('-', "_")))
+        .collect()
+}
+
+fn faults(file: &str, source: &str, dependencies: &BTreeSet<String>) -> Vec<String> {
+    let place = file.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
+    let fits = |rule: &&Rule| place == rule.place || place.starts_with(&format!("{}/", rule.place));
+    let Some(rule) = RULES.iter().filter(fits).max_by_key(|rule| rule.place.len()) else {
+        return vec![format!("{file}: no rule for this place")];
+    };
+    let code = without_tests(&code_of(source));
+    let mut found = Vec::new();
+    for path in paths(&code, file, dependencies) {
+        if !allowed(rule, place, &path) {
+            found.push(format!("{file}: {} may not name {}", rule.place, path.join("::")));
+        }
+    }
+    for (words, places, why) in WORDS {
+        let word = words.iter().find(|word| holds(&code, word));
+        if let Some(word) = word.filter(|_| !places.contains(&place)) {
+            found.push(format!("{file}: {word} is not for this place: {why}"));
+        }
+    }
+    found
+}
+
+/// Whether `code` holds `word`, not as the end of a longer name.
+fn holds(code: &str, word: &str) -> bool {
+    code.match_indices(word).any(|(at, _)| !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_'))
+}
+
+fn allowed(rule: &Rule, place: &str, path: &[String]) -> bool {
+    if path[0] == "crate" {
+        let own = place.split('/').next().unwrap_or(place);
+        // `crate` alone or a name defined in the root, which holds modules only.
+        return path.get(1).is_none_or(|module| module == own || rule.ours.contains(&module.as_str()));
+    }
+    let path = path.join("::");
+    rule.outside
+        .iter()
+        .copied()
+        .flatten()
+        .any(|allowed| path == *allowed || path.starts_with(&format!("{allowed}::")))
+}
+
+/// Takes out comments and the insides of literals.
+fn code_of(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source.chars().peekable();
+    while let Some(c) = rest.next() {
+        match (c, rest.peek().copied()) {
+            ('/', Some('/')) => while rest.next_if(|c| *c != '\n').is_some() {},
+            ('/', Some('*')) => skip_block(&mut rest),
+            ('r', Some('"' | '#')) if !ends_in_name(&out) => {
+                out.push_str(if skip_raw(&mut rest) { "\"\"" } else { "r#" });
+            }
+            ('"', _) => {
+                out.push_str("\"\"");
+                while let Some(c) = rest.next() {
+                    match c {
+                        '\\' => drop(rest.next()),
+                        '"' => break,
+                        _ => {}
+                    }
+                }
+            }
+            ('\'', _) => {
+                skip_char(&mut rest);
+                out.push(' ');
+            }
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
+fn ends_in_name(text: &str) -> bool {
+    // `br"..."` is a literal too.
+    let text = text.strip_suffix('b').unwrap_or(text);
+    text.ends_with(|c: char| c.is_alphanumeric() || c == '_')
+}
+
+fn skip_block(rest: &mut Peekable<Chars<'_>>) {
+    rest.next();
+    let mut depth = 1;
+    while let Some(c) = rest.next() {
+        match (c, rest.peek()) {
+            ('*', Some('/')) => {
+                rest.next();
+                depth -= 1;
+                if depth == 0 {
+                    return;
+                }
+            }
+            ('/', Some('*')) => {
+                rest.next();
+                depth += 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Skips a raw string after its `r`. False if it was a raw identifier.
+fn skip_raw(rest: &mut Peekable<Chars<'_>>) -> bool {
+    let mut hashes = 0;
+    while rest.next_if_eq(&'#').is_some() {
+        hashes += 1;
+    }
+    if rest.next_if_eq(&'"').is_none() {
+        return false;
+    }
+    while let Some(c) = rest.next() {
+        if c == '"' {
+            let mut seen = 0;
+            while seen < hashes && rest.next_if_eq(&'#').is_some() {
+                seen += 1;
+            }
+            if seen == hashes {
+                return true;
+            }
+        }
+    }
+    true
+}
+
+/// Skips a character literal after its quote; a lifetime is left as a name.
+fn skip_char(rest: &mut Peekable<Chars<'_>>) {
+    let mut ahead = rest.clone();
+    match (ahead.next(), ahead.next()) {
+        (Some('\\'), _) => {
+            rest.next();
+            rest.next();
+            while rest.next_if(|c| *c != '\'').is_some() {}
+            rest.next();
+        }
+        (Some(_), Some('\'')) => {
+            rest.next();
+            rest.next();
+        }
+        _ => {}
+    }
+}
+
+/// Takes out items under `#[cfg(test)]`: up to the end of the block, or the semicolon before one.
+fn without_tests(code: &str) -> String {
+    let mut out = String::with_capacity(code.len());
+    let mut rest = code;
+    while let Some(at) = rest.find("#[cfg(test)]") {
+        out.push_str(&rest[..at]);
+        rest = &rest[at + "#[cfg(test)]".len()..];
+        let mut depth = 0_usize;
+        let end = rest.char_indices().find(|(_, c)| match c {
+            '{' => {
+                depth += 1;
+                false
+            }
+            '}' => {
+                depth = depth.saturating_sub(1);
+                depth == 0
+            }
+            ';' => depth == 0,
+            _ => false,
+        });
+        rest = end.map_or("", |(at, c)| &rest[at + c.len_utf8()..]);
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Every path of the code that leads to a module of ours (from `crate` on) or into a dependency.
+fn paths(code: &str, file: &str, dependencies: &BTreeSet<String>) -> Vec<Vec<String>> {
+    let tokens = tokens(code);
+    let mut modules = module_of(file);
+    let mut blocks: Vec<bool> = Vec::new();
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < tokens.len() {
+        match tokens[at].as_str() {
+            "mod" if tokens.get(at + 2).is_some_and(|t| t == "{") => {
+                modules.push(tokens[at + 1].clone());
+                blocks.push(true);
+                at += 3;
+            }
+            "{" => {
+                blocks.push(false);
+                at += 1;
+            }
+            "}" => {
+                if blocks.pop() == Some(true) {
+                    modules.pop();
+                }
+                at += 1;
+            }
+            "use" => {
+                let end = at + tokens[at..].iter().position(|t| t == ";").unwrap_or(tokens.len() - at - 1);
+                expand(&tokens[at + 1..end], &[], &mut |path| {
+                    found.extend(resolve(path, &modules, dependencies))
+                });
+                at = end + 1;
+            }
+            _ => {
+                let (path, next) = path_at(&tokens, at);
+                let inside = at > 0 && matches!(tokens[at - 1].as_str(), "::" | ".");
+                if path.len() > 1 && !inside {
+                    found.extend(resolve(&path, &modules, dependencies));
+                }
+                at = next;
+            }
+        }
+    }
+    found
+}
+
+/// Splits code into names, `::` and single characters.
+fn tokens(code: &str) -> Vec<String> {
+    let mut tokens: Vec<String> = Vec::new();
+    let mut rest = code.chars().peekable();
+    while let Some(c) = rest.next() {
+        if c.is_whitespace() {
+            continue;
+        }
+        let mut token = String::from(c);
+        if c.is_alphanumeric() || c == '_' {
+            while let Some(c) = rest.next_if(|c| c.is_alphanumeric() || *c == '_') {
+                token.push(c);
+            }
+        } else if c == ':' && rest.next_if_eq(&':').is_some() {
+            token.push(':');
+        }
+        tokens.push(token);
+    }
+    tokens
+}
+
+/// The path that begins at `at` (a leading `::` is dropped), and where it ends.
+fn path_at(tokens: &[String], at: usize) -> (Vec<String>, usize) {
+    let is_name = |t: &String| t.starts_with(|c: char| c.is_alphabetic() || c == '_');
+    let mut next = at + usize::from(tokens[at] == "::");
+    let mut path = Vec::new();
+    while let Some(name) = tokens.get(next).filter(|t| is_name(t)) {
+        path.push(name.clone());
+        next += 1;
+        if tokens.get(next).is_none_or(|t| t != "::") || !tokens.get(next + 1).is_some_and(is_name) {
+            break;
+        }
+        next += 1;
+    }
+    (path, next.max(at + 1))
+}
+
+/// Gives each path of a use tree.
+fn expand(tree: &[String], prefix: &[String], give: &mut impl FnMut(&[String])) {
+    let mut depth = 0_i32;
+    let branches = tree.split(|t| {
+        depth += match t.as_str() {
+            "{" => 1,
+            "}" => -1,
+            _ => 0,
+        };
+        t == "," && depth == 0
+    });
+    for branch in branches.filter(|b| !b.is_empty()) {
+        let mut path = prefix.to_vec();
+        let mut names = branch.iter().enumerate().filter(|(_, t)| *t != "::");
+        let rest = loop {
+            match names.next() {
+                Some((at, t)) if t == "{" => break Some(&branch[at + 1..branch.len() - 1]),
+                Some((_, t)) if t != "as" => path.push(t.clone()),
+                _ => break None,
+            }
+        };
+        match rest {
+            Some(rest) => expand(rest, &path, give),
+            None => give(&path),
+        }
+    }
+}
+
+/// The path from `crate` on, or the dependency's path; none for std and for names in scope.
+fn resolve(path: &[String], modules: &[String], dependencies: &BTreeSet<String>) -> Option<Vec<String>> {
+    let first = path.first()?.as_str();
+    match first {
+        // Binaries see the library as a dependency.
+        "crate" => Some(path.to_vec()),
+        "abx" => Some([&["crate".to_owned()], &path[1..]].concat()),
+        "self" | "super" => {
+            let climbed = path.iter().take_while(|p| *p == "super" || *p == "self").count();
+            let up = path[..climbed].iter().filter(|p| *p == "super").count();
+            let base = &modules[..modules.len().saturating_sub(up)];
+            Some([&["crate".to_owned()], base, &path[climbed..]].concat())
+        }
+        name => dependencies.contains(name).then(|| path.to_vec()),
+    }
+}
+
+/// The names of the modules that lead to a file, from the crate's root.
+fn module_of(file: &str) -> Vec<String> {
+    let place = file.trim_start_matches("src/").trim_end_matches(".rs");
+    let place = place.strip_suffix("/mod").unwrap_or(place);
+    place.split('/').filter(|p| !p.is_empty() && *p != "lib").map(str::to_owned).collect()
+}

@@ -4,6 +4,7 @@ mod imports;
 mod layout;
 #[cfg(feature = "schema")]
 mod rendered;
+mod scan;
 mod transcript;
 
 use std::fs;

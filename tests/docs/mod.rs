@@ -42,3 +42,9 @@ fn relative(path: &Path) -> String {
 fn read(relative: &str) -> String {
     fs::read_to_string(root().join(relative)).unwrap_or_else(|e| panic!("cannot read {relative}: {e}"))
 }
+
+/// A variable of the test run's environment.
+fn variable(name: &str) -> Option<String> {
+    #[expect(clippy::disallowed_methods, reason = "switches of the test run itself")]
+    std::env::var(name).ok()
+}

@@ -4,14 +4,12 @@ use std::fs;
 
 use abx::proto::document;
 
-use super::root;
+use super::{root, variable};
 
 /// Compares a file with what is rendered now, or writes it when `ABX_UPDATE_DOCS` is 1.
 fn check(relative: &str, rendered: &str) {
     let path = root().join(relative);
-    #[expect(clippy::disallowed_methods, reason = "a switch of this test alone")]
-    let update = std::env::var("ABX_UPDATE_DOCS").is_ok_and(|v| v == "1");
-    if update {
+    if variable("ABX_UPDATE_DOCS").is_some_and(|v| v == "1") {
         fs::write(&path, rendered).unwrap_or_else(|e| panic!("cannot write {relative}: {e}"));
         return;
     }

@@ -169,20 +169,15 @@ impl Drop for Daemon {
         // Failing here would hide the failure that led here.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        remove_what_is_left("ps", "rm", self.home.path());
-        remove_what_is_left("images", "rmi", self.home.path());
+        remove_what_is_left(["ps", "-aq"], "session", "rm", self.home.path());
+        remove_what_is_left(["images", "-q"], "snapshot", "rmi", self.home.path());
     }
 }
 
-/// Removes containers or images that carry the label of this home.
-fn remove_what_is_left(list: &str, remove: &str, home: &Path) {
-    let filter = format!("label=dev.abx.session.home={}", home.display());
-    let mut listing = Command::new("docker");
-    listing.args([list, "-q", "--filter", &filter]);
-    if list == "ps" {
-        listing.arg("-a");
-    }
-    let Ok(output) = listing.output() else { return };
+/// Removes containers or images whose label names this home.
+fn remove_what_is_left(list: [&str; 2], noun: &str, remove: &str, home: &Path) {
+    let filter = format!("label=dev.abx.{noun}.home={}", home.display());
+    let Ok(output) = Command::new("docker").args(list).args(["--filter", &filter]).output() else { return };
     for id in String::from_utf8_lossy(&output.stdout).lines() {
         let _ = Command::new("docker").args([remove, "-f", id]).output();
     }

@@ -101,6 +101,8 @@ want
 run exec feature-x -- sh -c 'cat /root/result; echo broken > /root/result'
 want "built here"
 
+run session stop feature-x
+want
 run session resume feature-x --snapshot "$snapshot"
 want "Session 'feature-x' resumed."
 run exec feature-x -- cat /root/result

@@ -26,7 +26,7 @@ fn the_transcripts_are_what_the_daemon_says() {
         return;
     }
     for transcript in files_under("proto-docs/transcripts", ".jsonl") {
-        let daemon = Daemon::spawn();
+        let mut daemon = Daemon::spawn();
         let mut stream = daemon.connect();
         let mut replies = BufReader::new(stream.try_clone().expect("a second handle"));
         for (at, line) in read(&transcript).lines().enumerate() {
@@ -144,7 +144,7 @@ impl Daemon {
         Self { home, child }
     }
 
-    fn connect(&self) -> UnixStream {
+    fn connect(&mut self) -> UnixStream {
         let socket = self.home.path().join("daemon.sock");
         let begun = Instant::now();
         loop {
@@ -156,6 +156,8 @@ impl Daemon {
                 Err(error) => {
                     let log = self.home.path().join("log/abxd.log");
                     let log = std::fs::read_to_string(log).unwrap_or_default();
+                    let ended = self.child.try_wait().expect("our own child");
+                    assert!(ended.is_none(), "abxd ended at once: {ended:?}\n{log}");
                     assert!(begun.elapsed() < LIMIT, "abxd does not listen: {error}\n{log}");
                 }
             }

@@ -89,6 +89,11 @@ build_image() {
         --change 'ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' \
         - "$image" >/dev/null || { as_root rm -rf "$tree"; fail "cannot import $image"; }
     as_root rm -rf "$tree"
+    # Of a stream that was cut short an engine may still make an image.
+    if [ "$(docker image inspect --format '{{.Size}}' "$image")" -lt 20000000 ]; then
+        docker image rm "$image" >/dev/null
+        fail "what was imported as $image is not whole"
+    fi
 }
 
 log=$(mktemp)

@@ -4,9 +4,10 @@
 //! `crate`, `super`, `self` or a dependency's name is resolved. Unit tests may import what they like.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use super::scan::{code_of, paths, without_tests};
-use super::{files_under, read};
+use super::{files_under, read, root};
 
 /// What one module may name.
 struct Rule {
@@ -192,8 +193,19 @@ fn allowed_lines_pass_and_text_is_not_taken_for_code() {
     }
 }
 
+/// Whether the parent of this file declares it for tests alone.
 fn is_test_file(file: &str) -> bool {
-    file.ends_with("/tests.rs") || file.contains("/tests/")
+    let path = Path::new(file);
+    let (Some(dir), Some(name)) = (path.parent(), path.file_stem()) else { return false };
+    let declared = format!("mod{};", name.to_string_lossy());
+    [dir.join("mod.rs"), dir.with_extension("rs")].iter().filter(|parent| root().join(parent).exists()).any(
+        |parent| {
+            let text: String = read(&parent.to_string_lossy()).split_whitespace().collect();
+            ["", "pub(crate)", "pub(super)"]
+                .iter()
+                .any(|to| text.contains(&format!("#[cfg(test)]{to}{declared}")))
+        },
+    )
 }
 
 /// The names of all dependencies, as code spells them.

@@ -4,6 +4,8 @@
 //! engine, and carries no behaviour beyond encoding. Every type here is documented because its documentation is
 //! rendered into `proto-docs/openrpc.json`.
 
+#[cfg(feature = "schema")]
+pub mod document;
 pub mod errors;
 pub mod methods;
 pub mod stream;

@@ -1,0 +1,186 @@
+//! Replays the transcripts of `proto-docs/transcripts/` against a daemon on the real engine.
+//!
+//! A line is `{"note": ..}`, `{"send": MESSAGE}` or `{"expect": MESSAGE}`. An expected object may leave fields out,
+//! since additions do not break the protocol; arrays must match in full. `"$any"` stands for any value that is there,
+//! `"$id"` for a UUID, `"$time"` for a time in RFC 3339 with milliseconds and `Z`.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::{files_under, read, variable};
+
+/// Longest wait for the daemon to listen, and for one answer: far beyond what a loaded machine needs.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// The image of the built-in template, which `tests/engine.sh` provides.
+const BASE_IMAGE: &str = "debian:stable-slim";
+
+#[test]
+fn the_transcripts_are_what_the_daemon_says() {
+    if !engine_is_ready() {
+        return;
+    }
+    for transcript in files_under("proto-docs/transcripts", ".jsonl") {
+        let mut daemon = Daemon::spawn();
+        let mut stream = daemon.connect();
+        let mut replies = BufReader::new(stream.try_clone().expect("a second handle"));
+        for (at, line) in read(&transcript).lines().enumerate() {
+            let place = format!("{transcript}:{}", at + 1);
+            let line: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{place}: {e}"));
+            if let Some(message) = line.get("send") {
+                writeln!(stream, "{message}").unwrap_or_else(|e| panic!("{place}: {e}"));
+            } else if let Some(wanted) = line.get("expect") {
+                let mut text = String::new();
+                replies.read_line(&mut text).unwrap_or_else(|e| panic!("{place}: no answer: {e}"));
+                let got: Value =
+                    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{place}: {e}: {text:?}"));
+                if let Err(difference) = compare(wanted, &got, "$") {
+                    panic!("{place}: {difference}\nthe whole answer: {text}");
+                }
+            } else {
+                assert!(line.get("note").is_some(), "{place}: neither send, expect nor note");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_difference_is_found_wherever_it_is() {
+    let compare = |wanted: &str, got: &str| {
+        let parse = |text| serde_json::from_str(text).expect("JSON");
+        compare(&parse(wanted), &parse(got), "$")
+    };
+    assert_eq!(compare(r#"{"a": ["$any", 1]}"#, r#"{"a": [null, 1], "b": 2}"#), Ok(()));
+    assert_eq!(compare(r#""$time""#, r#""2026-02-01T10:20:30.123Z""#), Ok(()));
+    assert_eq!(compare(r#""$id""#, r#""01920000-0000-7000-8000-0000deadbeef""#), Ok(()));
+    for (wanted, got) in [
+        (r#"{"a": 1}"#, r#"{"a": 2}"#),
+        (r#"{"a": "$any"}"#, "{}"),
+        ("[1]", "[1, 2]"),
+        ("[]", "{}"),
+        (r#""$time""#, r#""2026-02-01T10:20:30Z""#),
+        (r#""$time""#, "7"),
+        (r#""$id""#, r#""feature-x""#),
+    ] {
+        assert!(compare(wanted, got).is_err(), "{wanted} {got}");
+    }
+}
+
+fn compare(wanted: &Value, got: &Value, place: &str) -> Result<(), String> {
+    let fits = match (wanted, got) {
+        (Value::String(word), _) if word == "$any" => true,
+        (Value::String(word), got) if word == "$time" => got.as_str().is_some_and(is_time),
+        (Value::String(word), got) if word == "$id" => {
+            got.as_str().is_some_and(|text| text.len() == 36 && uuid::Uuid::parse_str(text).is_ok())
+        }
+        (Value::Object(wanted), Value::Object(got)) => {
+            for (name, wanted) in wanted {
+                let place = format!("{place}.{name}");
+                let got = got.get(name).ok_or_else(|| format!("{place} is missing"))?;
+                compare(wanted, got, &place)?;
+            }
+            true
+        }
+        (Value::Array(wanted), Value::Array(got)) if wanted.len() == got.len() => {
+            for (at, (wanted, got)) in wanted.iter().zip(got).enumerate() {
+                compare(wanted, got, &format!("{place}[{at}]"))?;
+            }
+            true
+        }
+        (wanted, got) => wanted == got,
+    };
+    if fits { Ok(()) } else { Err(format!("{place} should be {wanted}, is {got}")) }
+}
+
+fn is_time(text: &str) -> bool {
+    text.len() == "2026-02-01T10:20:30.123Z".len()
+        && text.ends_with('Z')
+        && text.as_bytes()[19] == b'.'
+        && text.parse::<jiff::Timestamp>().is_ok()
+}
+
+/// Whether there is an engine with the base image.
+///
+/// # Panics
+/// If there is none although the test run was told to use one.
+fn engine_is_ready() -> bool {
+    let output = Command::new("docker").args(["image", "inspect", BASE_IMAGE]).output();
+    if output.is_ok_and(|output| output.status.success()) {
+        return true;
+    }
+    let must = variable("ABX_TEST_ENGINE").is_some_and(|v| v == "1") || variable("CI").is_some();
+    assert!(!must, "no engine with {BASE_IMAGE}: run tests/engine.sh first");
+    // The harness shows it with --nocapture; tests/all.sh sets the variable above, so there it cannot happen.
+    #[expect(clippy::print_stdout, reason = "says that the test did not run")]
+    {
+        println!("skipped: no engine");
+    }
+    false
+}
+
+/// A daemon with a home of its own; ended, with all that it made in the engine, when dropped.
+struct Daemon {
+    home: tempfile::TempDir,
+    child: Child,
+}
+
+impl Daemon {
+    fn spawn() -> Self {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_abxd"));
+        command.arg("--home").arg(home.path()).env_clear().env("HOME", home.path());
+        for name in ["PATH", "DOCKER_HOST"] {
+            if let Some(value) = variable(name) {
+                command.env(name, value);
+            }
+        }
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = child.spawn().expect("abxd starts");
+        Self { home, child }
+    }
+
+    fn connect(&mut self) -> UnixStream {
+        let socket = self.home.path().join("daemon.sock");
+        let begun = Instant::now();
+        loop {
+            match UnixStream::connect(&socket) {
+                Ok(stream) => {
+                    stream.set_read_timeout(Some(LIMIT)).expect("a limit on reads");
+                    return stream;
+                }
+                Err(error) => {
+                    let log = self.home.path().join("log/abxd.log");
+                    let log = std::fs::read_to_string(log).unwrap_or_default();
+                    let ended = self.child.try_wait().expect("our own child");
+                    assert!(ended.is_none(), "abxd ended at once: {ended:?}\n{log}");
+                    assert!(begun.elapsed() < LIMIT, "abxd does not listen: {error}\n{log}");
+                }
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Failing here would hide the failure that led here.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        remove_what_is_left(["ps", "-aq"], "session", "rm", self.home.path());
+        remove_what_is_left(["images", "-q"], "snapshot", "rmi", self.home.path());
+    }
+}
+
+/// Removes containers or images whose label names this home.
+fn remove_what_is_left(list: [&str; 2], noun: &str, remove: &str, home: &Path) {
+    let filter = format!("label=dev.abx.{noun}.home={}", home.display());
+    let Ok(output) = Command::new("docker").args(list).args(["--filter", &filter]).output() else { return };
+    for id in String::from_utf8_lossy(&output.stdout).lines() {
+        let _ = Command::new("docker").args([remove, "-f", id]).output();
+    }
+}

@@ -4,35 +4,45 @@
 //! recorded, the socket goes, connections get their last answers, the lock goes; ten seconds at most. A second signal
 //! ends it at once.
 
+pub mod clock;
+pub mod driver;
+mod effects;
+pub mod exec;
+mod expiry;
+pub mod failure;
 pub mod framing;
 mod listener;
 pub mod logging;
+pub mod mounts;
+pub mod progress;
+mod rebuild;
+mod recovery;
+pub mod resolve;
+pub mod rpc;
+mod services;
 pub mod shutdown;
+pub mod stream;
+#[cfg(test)]
+mod tests;
+pub mod usage;
+pub mod verbs;
+mod watch;
 
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use jsonrpsee::types::ErrorObjectOwned;
-use jsonrpsee::{Methods, RpcModule};
+use jsonrpsee::Methods;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{dup2_stderr, setsid};
 use sd_notify::NotifyState;
-use tokio::net::UnixStream;
-use tokio::time::Instant;
 
 use crate::config::Config;
 use crate::paths::{Home, PathError};
-use crate::proto::methods::{
-    DaemonHello, DaemonInfo, DaemonInfoResult, DaemonShutdown, Done, Empty, HelloResult, Method, Setting,
-};
-use crate::proto::version::{PROTOCOL, VERSION};
-use framing::replay::Replay;
-use framing::{Drain, Peer, RawHandler, Server};
+use crate::proto::version::VERSION;
+use crate::store::error::StoreError;
+use framing::{Drain, RawHandler, Server};
 use listener::{Listener, Lock};
 use logging::LogError;
 use shutdown::Shutdown;
@@ -103,6 +113,9 @@ pub enum DaemonError {
         /// The system's error.
         source: io::Error,
     },
+    /// The session table cannot be used.
+    #[error("failed to open the session table")]
+    Store(#[from] StoreError),
     /// What the service manager passed is no socket.
     #[error("failed to use the socket that the service manager passed")]
     Activation {
@@ -127,7 +140,7 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
     let shutdown = Shutdown::new();
     shutdown.listen(spawned).map_err(|source| DaemonError::Signals { source })?;
     tracing::info!(version = VERSION, pid = std::process::id(), home = ?home.root(), "abxd starts");
-    let services = build_services(&home, &config, &shutdown);
+    let services = services::build(&home, config, &shutdown).await?;
     let listener = Listener::open(&home, lock, shutdown.clone())?;
     announce(NotifyState::Ready);
     if spawned {
@@ -182,99 +195,4 @@ fn leave_stderr() {
     if let Err(error) = left {
         tracing::warn!(%error, "failed to give up standard error");
     }
-}
-
-fn build_services(home: &Home, config: &Config, shutdown: &Shutdown) -> Services {
-    let about = About {
-        home: home.clone(),
-        settings: settings(config),
-        started_at: timestamp(),
-        shutdown: shutdown.clone(),
-    };
-    let mut module = RpcModule::new(about);
-    register::<DaemonHello>(&mut module, |about, params| {
-        tracing::debug!(client = params.client, version = params.version, "hello");
-        about.hello()
-    });
-    register::<DaemonInfo>(&mut module, |about, Empty {}| about.info());
-    register::<DaemonShutdown>(&mut module, |about, Empty {}| {
-        about.shutdown.begin();
-        Done { done: true }
-    });
-    #[cfg(feature = "fault")]
-    framing::debug::register(&mut module);
-    Services { methods: module.into(), raw: Arc::new(NoStreams), drain: Arc::new(NothingRuns) }
-}
-
-fn register<M: Method>(module: &mut RpcModule<About>, answer: fn(&About, M::Params) -> M::Result)
-where
-    M::Result: Clone,
-{
-    module
-        .register_method(M::NAME, move |params, about, _| {
-            Ok::<M::Result, ErrorObjectOwned>(answer(about, framing::params(&params)?))
-        })
-        .expect("each name is registered once");
-}
-
-/// What the daemon tells about itself.
-struct About {
-    home: Home,
-    settings: Vec<Setting>,
-    started_at: String,
-    shutdown: Shutdown,
-}
-
-impl About {
-    fn hello(&self) -> HelloResult {
-        HelloResult {
-            server: "abxd".to_owned(),
-            version: VERSION.to_owned(),
-            protocol: PROTOCOL,
-            pid: std::process::id(),
-            home: self.home.root().display().to_string(),
-            notice: None,
-        }
-    }
-
-    fn info(&self) -> DaemonInfoResult {
-        DaemonInfoResult {
-            version: VERSION.to_owned(),
-            protocol: PROTOCOL,
-            pid: std::process::id(),
-            home: self.home.root().display().to_string(),
-            socket: self.home.socket().display().to_string(),
-            started_at: self.started_at.clone(),
-            sessions: 0,
-            engines: Vec::new(),
-            settings: self.settings.clone(),
-            notices: Vec::new(),
-        }
-    }
-}
-
-fn settings(config: &Config) -> Vec<Setting> {
-    let rows = config.explain().into_iter();
-    rows.map(|(name, value, source)| Setting { name, value, source: source.to_string() }).collect()
-}
-
-fn timestamp() -> String {
-    format!("{:.3}", jiff::Timestamp::now())
-}
-
-/// Until there is something to stream.
-struct NoStreams;
-
-impl RawHandler for NoStreams {
-    fn serve(&self, stream: Replay<UnixStream>, _peer: Peer) -> BoxFuture<'static, ()> {
-        async move { drop(stream) }.boxed()
-    }
-}
-
-/// Until there is something that runs beside the calls themselves.
-struct NothingRuns;
-
-#[async_trait]
-impl Drain for NothingRuns {
-    async fn drain(&self, _deadline: Instant) {}
 }

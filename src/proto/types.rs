@@ -22,6 +22,11 @@ macro_rules! wire_enum {
             pub fn as_str(&self) -> &str {
                 match self { $(Self::$variant => $text,)+ Self::Other(text) => text }
             }
+
+            /// The value of a word.
+            pub fn from_word(word: &str) -> Self {
+                match word { $($text => Self::$variant,)+ other => Self::Other(other.to_owned()) }
+            }
         }
     };
 }

@@ -1,0 +1,249 @@
+//! The one owner of sessions: every handler, timer and watcher goes through its handle.
+//!
+//! Operations on one session run one after the other, in the order asked; operations on different sessions side by
+//! side. Nothing slow happens while a lock of the whole daemon is held: each operation is a task of its own, and reads
+//! come from the store's published view.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard, watch};
+use tokio::time::Instant;
+
+use super::failure::Failure;
+use super::usage::Usage;
+use crate::config::Config;
+use crate::engine::{About, Engine, EngineError, Observed};
+use crate::model::id::SessionId;
+use crate::model::session::{EngineKind, Session, Snapshot, SnapshotState};
+use crate::proto::errors::Kind;
+use crate::store::Store;
+
+/// The handle. Cheap to clone.
+#[derive(Clone)]
+pub struct Driver(pub(super) Arc<Inner>);
+
+pub(super) struct Inner {
+    pub(super) store: Store,
+    pub(super) engine: Arc<dyn Engine>,
+    pub(super) home: PathBuf,
+    pub(super) config: Config,
+    pub(super) usage: Usage,
+    /// Wakes the timer when a deadline may have changed.
+    pub(super) deadlines: Notify,
+    /// Wakes the watcher to compare every row with the engine.
+    pub(super) compare: Notify,
+    engine_state: RwLock<EngineState>,
+    queues: Mutex<HashMap<SessionId, Arc<AsyncMutex<()>>>>,
+    operations: watch::Sender<usize>,
+}
+
+/// What was last known of the engine. Read by `daemon.info`, which never waits for an engine.
+#[derive(Debug, Clone, Default)]
+pub struct EngineState {
+    /// What it is, as of the last time it answered.
+    pub about: Option<About>,
+    /// Why it does not answer now.
+    pub problem: Option<String>,
+}
+
+/// A session whose turn it is: no other operation on it runs until this is dropped.
+pub(super) struct Held {
+    pub(super) session: Arc<Session>,
+    _turn: OwnedMutexGuard<()>,
+}
+
+impl Held {
+    /// A row together with the turn that was taken before it existed.
+    pub(super) fn new(session: Arc<Session>, turn: OwnedMutexGuard<()>) -> Self {
+        Self { session, _turn: turn }
+    }
+}
+
+/// Counts a running operation until it is dropped.
+struct Counted(watch::Sender<usize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.send_modify(|n| *n -= 1);
+    }
+}
+
+impl Driver {
+    /// Takes over a store and an engine. Starts nothing by itself.
+    pub fn new(store: Store, engine: Arc<dyn Engine>, home: &Path, config: Config) -> Self {
+        Self(Arc::new(Inner {
+            store,
+            engine,
+            home: home.to_owned(),
+            config,
+            usage: Usage::default(),
+            deadlines: Notify::new(),
+            compare: Notify::new(),
+            engine_state: RwLock::default(),
+            queues: Mutex::default(),
+            operations: watch::Sender::new(0),
+        }))
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &Config {
+        &self.0.config
+    }
+
+    /// The home directory, which is also the label that marks this daemon's sandboxes.
+    pub fn home(&self) -> &Path {
+        &self.0.home
+    }
+
+    /// A session by name, by its sandbox's name, or by `session-NAME` where its container is named otherwise (those
+    /// taken over from the older tool).
+    ///
+    /// # Errors
+    /// `session_not_found`.
+    pub fn session(&self, name: &str) -> Result<Arc<Session>, Failure> {
+        let store = &self.0.store;
+        store
+            .session(name)
+            .or_else(|| name.strip_prefix("session-").and_then(|plain| store.session(plain)))
+            .ok_or_else(|| Failure::no_session(name))
+    }
+
+    /// All sessions, newest first.
+    pub fn sessions(&self) -> Vec<Arc<Session>> {
+        self.0.store.sessions()
+    }
+
+    /// Number of sessions.
+    pub fn count(&self) -> usize {
+        self.0.store.count()
+    }
+
+    /// Snapshots that are there, newest first: of one session, or all.
+    ///
+    /// # Errors
+    /// `session_not_found`.
+    pub fn snapshots(&self, name: Option<&str>) -> Result<Vec<Arc<Snapshot>>, Failure> {
+        let id = name.map(|name| self.session(name)).transpose()?.map(|s| s.id.clone());
+        let all = self.0.store.snapshots(id.as_ref());
+        Ok(all.into_iter().filter(|s| s.state == SnapshotState::Ready).collect())
+    }
+
+    /// What was last known of the engine.
+    pub fn engine_state(&self) -> EngineState {
+        self.0.engine_state.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_engine_state(&self, state: EngineState) {
+        *self.0.engine_state.write().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    /// The label of this daemon's sandboxes.
+    pub(super) fn label(&self) -> String {
+        self.0.home.display().to_string()
+    }
+
+    /// Waits until no operation runs, or until `deadline`.
+    pub async fn drain(&self, deadline: Instant) {
+        let mut running = self.0.operations.subscribe();
+        let idle = running.wait_for(|n| *n == 0);
+        if tokio::time::timeout_at(deadline, idle).await.is_err() {
+            tracing::warn!(running = *self.0.operations.borrow(), "stopping with operations under way");
+        }
+        self.0.store.close().await;
+    }
+
+    /// Runs an operation to its end, whatever becomes of whoever waits for it.
+    ///
+    /// # Cancel safety
+    /// Dropping the returned future does not end the operation.
+    pub(super) async fn submit<T, F>(&self, operation: F) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        self.0.operations.send_modify(|n| *n += 1);
+        let counted = Counted(self.0.operations.clone());
+        let span = tracing::Span::current();
+        let task = tokio::spawn(tracing::Instrument::instrument(
+            async move {
+                let _counted = counted;
+                operation.await
+            },
+            span,
+        ));
+        match task.await {
+            Ok(result) => result,
+            Err(error) => {
+                tracing::error!(%error, "an operation panicked");
+                self.0.compare.notify_one();
+                Err(Failure::new(Kind::Internal, "the operation failed inside abxd").hint("abx daemon logs"))
+            }
+        }
+    }
+
+    /// Waits for this session's turn.
+    pub(super) async fn hold(&self, name: &str) -> Result<Held, Failure> {
+        let id = self.session(name)?.id.clone();
+        self.hold_id(&id).await.ok_or_else(|| Failure::no_session(name))
+    }
+
+    /// Waits for this session's turn; none if it is deleted by then.
+    pub(super) async fn hold_id(&self, id: &SessionId) -> Option<Held> {
+        let turn = self.turn(id).await;
+        let session = self.0.store.session_by_id(id);
+        if session.is_none() {
+            self.forget(id);
+        }
+        Some(Held { session: session?, _turn: turn })
+    }
+
+    /// Takes the turn of an id, whether or not it has a row.
+    pub(super) async fn turn(&self, id: &SessionId) -> OwnedMutexGuard<()> {
+        let queue = self.queues().entry(id.clone()).or_default().clone();
+        queue.lock_owned().await
+    }
+
+    /// Drops the queue of an id that has no row any more.
+    pub(super) fn forget(&self, id: &SessionId) {
+        self.queues().remove(id);
+        self.0.usage.forget(id);
+    }
+
+    fn queues(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Arc<AsyncMutex<()>>>> {
+        self.0.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Commits a change of the row and wakes the timer.
+    pub(super) async fn commit<F>(&self, held: &mut Held, change: F) -> Result<(), Failure>
+    where
+        F: FnOnce(&mut Session) + Send + 'static,
+    {
+        held.session = self.0.store.update(&held.session.id, change).await?;
+        self.0.deadlines.notify_one();
+        Ok(())
+    }
+
+    /// Looks at the container behind a row: by id, or by label where the id was not recorded yet.
+    pub(super) async fn observe(&self, session: &Session) -> Result<Option<Observed>, EngineError> {
+        if session.engine == EngineKind::External {
+            return Ok(None);
+        }
+        if let Some(id) = &session.sandbox_id {
+            return self.0.engine.inspect(id).await;
+        }
+        let all = self.0.engine.list(&self.label()).await?;
+        Ok(all.into_iter().find(|o| {
+            o.labels.get(crate::engine::labels::SESSION_ID).is_some_and(|v| v == session.id.as_str())
+        }))
+    }
+}
+
+/// Longest grace that a stop may ask for: an hour.
+pub const MAX_GRACE: Duration = Duration::from_secs(3600);
+
+/// Grace where a stop names none (the engines' own default).
+pub const DEFAULT_GRACE: Duration = Duration::from_secs(10);

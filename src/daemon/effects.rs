@@ -1,0 +1,200 @@
+//! Steps at the engine, each between two fault points, each safe to run twice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::clock;
+use super::driver::{Driver, Held};
+use super::failure::{Failure, quoted};
+use super::mounts;
+use crate::engine::{CreateSpec, EngineError, Observed, RunState};
+use crate::fault;
+use crate::model::id::sandbox_name;
+use crate::model::limits;
+use crate::model::session::{Operation, Reason, Session, Snapshot, SnapshotState, Status};
+use crate::proto::errors::Kind;
+
+/// How often another name is tried for a container whose name the engine has given to somebody else.
+const NAME_TRIES: usize = 2;
+
+impl Driver {
+    /// Commits what is about to be done.
+    pub(super) async fn intend(&self, held: &mut Held, operation: Operation) -> Result<(), Failure> {
+        self.commit(held, move |s| s.operation = Some(operation)).await?;
+        fault::point("intent").await;
+        Ok(())
+    }
+
+    /// Stops the sandbox and commits why.
+    pub(super) async fn stop_sandbox(&self, held: &Held, grace: Duration) -> Result<(), Failure> {
+        if let Some(id) = &held.session.sandbox_id {
+            fault::point("stop.before").await;
+            self.0.engine.stop(id, grace).await?;
+            fault::point("stop.after").await;
+        }
+        Ok(())
+    }
+
+    /// Makes a container for the row from `image` and records its id. The container's name gives way if the engine has
+    /// it already for somebody else.
+    pub(super) async fn create_sandbox(&self, held: &mut Held, image: &str) -> Result<Observed, Failure> {
+        mounts::check_present(held.session.spec.workspace.iter().chain(&held.session.spec.mounts))?;
+        for attempt in 1..=NAME_TRIES {
+            fault::point("create.before").await;
+            match self.0.engine.create(&self.create_spec(&held.session, image)).await {
+                Ok(made) => {
+                    fault::point("create.after").await;
+                    let (id, image_id) = (made.id.clone(), made.image_id.clone());
+                    self.commit(held, move |s| {
+                        s.sandbox_id = Some(id);
+                        s.image_id = Some(image_id);
+                    })
+                    .await?;
+                    return Ok(made);
+                }
+                Err(EngineError::Conflict { text, .. }) if attempt < NAME_TRIES => {
+                    tracing::info!(
+                        sandbox = held.session.sandbox,
+                        text,
+                        "the engine has a container of this name"
+                    );
+                    self.commit(held, |s| s.sandbox = sandbox_name(&s.name, &s.id, true)).await?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Failure::new(
+            Kind::EngineError,
+            format!("the engine has another container named {}", held.session.sandbox),
+        ))
+    }
+
+    fn create_spec(&self, session: &Session, image: &str) -> CreateSpec {
+        CreateSpec {
+            session: session.clone(),
+            sandbox: session.sandbox.clone(),
+            image: image.to_owned(),
+            rights: limits::rights(session.spec.profile),
+            home: self.label(),
+        }
+    }
+
+    /// Starts the container and makes sure that it stays up.
+    pub(super) async fn start_sandbox(&self, id: &str) -> Result<Observed, Failure> {
+        fault::point("start.before").await;
+        self.0.engine.start(id).await?;
+        fault::point("start.after").await;
+        let seen = self.0.engine.inspect(id).await?;
+        match seen {
+            Some(seen) if matches!(seen.state, RunState::Running | RunState::Paused) => Ok(seen),
+            Some(seen) => {
+                let code = seen.exit_code.map_or_else(|| "unknown".to_owned(), |c| c.to_string());
+                Err(Failure::new(Kind::EngineError, format!("the sandbox ended at once with code {code}"))
+                    .hint("its image must have a `sleep` command; try --image debian:stable-slim"))
+            }
+            None => Err(Failure::new(Kind::EngineError, "the sandbox was removed while it started")),
+        }
+    }
+
+    /// Brings a session back: the same container if it is there, else one made from the newest snapshot. Never a blank
+    /// one.
+    pub(super) async fn bring(&self, held: &mut Held, seen: Option<&Observed>) -> Result<(), Failure> {
+        let name = held.session.name.as_str().to_owned();
+        let id = match seen {
+            Some(seen) => {
+                mounts::check_present(held.session.spec.workspace.iter().chain(&held.session.spec.mounts))?;
+                seen.id.clone()
+            }
+            None => {
+                let Some(snapshot) = self.newest_snapshot(&held.session) else {
+                    return Err(Failure::refused(&held.session, crate::model::step::Refusal::Lost));
+                };
+                self.require_image(&snapshot).await?;
+                self.remember_base(&held.session, &snapshot.name).await?;
+                self.create_sandbox(held, &snapshot.image_id).await?.id
+            }
+        };
+        let started = self.start_sandbox(&id).await.map_err(|failure| {
+            let failure = failure.while_doing(format!("cannot resume session '{name}'"));
+            match (&held.session.snapshot, seen) {
+                (Some(snapshot), Some(_)) => failure.hint(format!(
+                    "abx session resume {} --snapshot {}",
+                    quoted(&name),
+                    quoted(snapshot)
+                )),
+                _ => failure,
+            }
+        })?;
+        self.now_running(held, &started).await
+    }
+
+    /// Commits that the sandbox runs.
+    pub(super) async fn now_running(&self, held: &mut Held, seen: &Observed) -> Result<(), Failure> {
+        fault::point("running.before").await;
+        let (id, image, ports) = (seen.id.clone(), seen.image_id.clone(), seen.ports.clone());
+        let paused = seen.state == RunState::Paused;
+        let now = clock::now();
+        self.0.usage.touch(&held.session.id);
+        self.commit(held, move |s| {
+            s.sandbox_id = Some(id);
+            s.image_id = Some(image);
+            s.status = if paused { Status::Paused } else { Status::Running };
+            s.operation = None;
+            s.reason = None;
+            s.expires_at = s.timeout_ms.map(|ms| now.plus_ms(ms));
+            s.last_active = now;
+            for port in &mut s.spec.ports {
+                let found =
+                    ports.iter().find(|p| p.container == port.container && p.protocol == port.protocol);
+                port.host = found.and_then(|p| p.host).or(port.host.filter(|_| port.fixed));
+            }
+        })
+        .await?;
+        fault::point("running.after").await;
+        Ok(())
+    }
+
+    /// Commits that the sandbox does not run, and why.
+    pub(super) async fn now_stopped(
+        &self,
+        held: &mut Held,
+        status: Status,
+        reason: Option<Reason>,
+    ) -> Result<(), Failure> {
+        fault::point("stopped.before").await;
+        self.commit(held, move |s| {
+            s.status = status;
+            s.operation = None;
+            s.reason = reason;
+            s.expires_at = None;
+        })
+        .await
+    }
+
+    /// The newest snapshot that is there.
+    pub(super) fn newest_snapshot(&self, session: &Session) -> Option<Arc<Snapshot>> {
+        self.0.store.snapshots(Some(&session.id)).into_iter().find(|s| s.state == SnapshotState::Ready)
+    }
+
+    /// Makes sure that a snapshot's image is exactly where it was left.
+    pub(super) async fn require_image(&self, snapshot: &Snapshot) -> Result<(), Failure> {
+        if self.0.engine.image(&snapshot.image_id).await?.is_some() {
+            return Ok(());
+        }
+        let text =
+            format!("snapshot '{}': its image {} is gone from the engine", snapshot.name, snapshot.image_id);
+        Err(Failure::new(Kind::SnapshotNotFound, text)
+            .hint("abx snapshot list, and resume another with --snapshot"))
+    }
+
+    /// Remembers which snapshot the container's files came from: the parent of the next one.
+    pub(super) async fn remember_base(&self, session: &Session, snapshot: &str) -> Result<(), Failure> {
+        let (key, value) = (base_key(session), snapshot.to_owned());
+        Ok(self.0.store.write(move |tx| tx.set_meta(&key, &value)).await?)
+    }
+}
+
+/// The key under which the store keeps the snapshot that a session's files came from.
+pub(super) fn base_key(session: &Session) -> String {
+    format!("base:{}", session.id)
+}

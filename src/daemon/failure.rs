@@ -1,0 +1,202 @@
+//! Why the daemon did not do what it was asked: one type from every layer to the wire.
+
+use crate::engine::EngineError;
+use crate::model::id::NameError;
+use crate::model::session::{Session, Status};
+use crate::model::step::Refusal;
+use crate::proto::errors::{ErrorData, Kind, WireError};
+use crate::store::error::StoreError;
+
+/// A refusal or failure with all that a client is told.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// The stable kind.
+    pub kind: Kind,
+    /// One line.
+    pub message: String,
+    /// What to do next.
+    pub hint: Option<String>,
+    /// The causes below the message.
+    pub causes: Vec<String>,
+    /// The session that it is about.
+    pub session: Option<String>,
+}
+
+impl Failure {
+    /// A failure of this kind.
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), hint: None, causes: Vec::new(), session: None }
+    }
+
+    /// Says what to do next.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Says which session it is about.
+    #[must_use]
+    pub fn about(mut self, session: &str) -> Self {
+        self.session = Some(session.to_owned());
+        self
+    }
+
+    /// Puts what was being done in front, and the reason below it.
+    #[must_use]
+    pub fn while_doing(mut self, what: impl Into<String>) -> Self {
+        let message = std::mem::replace(&mut self.message, what.into());
+        self.causes.insert(0, message);
+        self
+    }
+
+    /// No session has this name.
+    pub fn no_session(name: &str) -> Self {
+        Self::new(Kind::SessionNotFound, format!("no session is named '{name}'"))
+            .hint("abx session list")
+            .about(name)
+    }
+
+    /// No snapshot has this name.
+    pub fn no_snapshot(name: &str) -> Self {
+        Self::new(Kind::SnapshotNotFound, format!("no snapshot is named '{name}'")).hint("abx snapshot list")
+    }
+
+    /// A parameter that cannot be used.
+    pub fn params(message: impl Into<String>) -> Self {
+        Self::new(Kind::InvalidParams, message)
+    }
+
+    /// The verb is refused for this session.
+    pub fn refused(session: &Session, refusal: Refusal) -> Self {
+        let name = session.name.as_str();
+        let (kind, hint) = match refusal {
+            Refusal::Lost => (Kind::SandboxLost, Some(format!("abx session delete {}", quoted(name)))),
+            Refusal::External => (Kind::WrongState, None),
+            Refusal::Starting => (Kind::Busy, None),
+            Refusal::State { status: Status::Stopped | Status::Saved, wanted }
+                if wanted.starts_with("running") =>
+            {
+                (Kind::WrongState, Some(format!("abx session resume {}", quoted(name))))
+            }
+            Refusal::State { status: Status::Paused, .. } => {
+                (Kind::WrongState, Some(format!("abx session unpause {}", quoted(name))))
+            }
+            Refusal::State { status: Status::Running, wanted } if wanted.starts_with("stopped") => {
+                (Kind::WrongState, Some(format!("abx session stop {}", quoted(name))))
+            }
+            Refusal::State { .. } => (Kind::WrongState, None),
+        };
+        let mut failure = Self::new(kind, format!("session '{name}': {refusal}")).about(name);
+        failure.hint = hint;
+        failure
+    }
+
+    /// As it goes over the wire.
+    pub fn to_wire(&self) -> WireError {
+        // JSON-RPC has a code of its own for wrong params, and clients know it.
+        let code = if self.kind == Kind::InvalidParams { -32602 } else { self.kind.code() };
+        WireError {
+            code,
+            message: self.message.clone(),
+            data: Some(ErrorData {
+                kind: self.kind.name().to_owned(),
+                hint: self.hint.clone(),
+                causes: self.causes.clone(),
+                session: self.session.clone(),
+                request: None,
+            }),
+        }
+    }
+}
+
+/// A name as a shell needs it in a hint.
+pub(super) fn quoted(name: &str) -> String {
+    let plain =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '@' | '%' | '+' | ',');
+    if name.chars().all(plain) { name.to_owned() } else { format!("'{}'", name.replace('\'', "'\\''")) }
+}
+
+impl From<NameError> for Failure {
+    fn from(error: NameError) -> Self {
+        Self::new(Kind::InvalidName, error.to_string())
+            .hint("a name is printable text without '/', up to 128 bytes, such as feature-x")
+    }
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        let text = error.to_string();
+        match error {
+            EngineError::Unavailable { tried } => {
+                let mut failure =
+                    Self::new(Kind::EngineUnavailable, "no container engine answers").hint("abx doctor");
+                failure.causes = tried;
+                failure
+            }
+            EngineError::Unsupported { .. } => Self::new(Kind::EngineError, text)
+                .hint("set DOCKER_HOST, or engine.address in config.toml, to a unix:// or tcp:// address"),
+            EngineError::Timeout { .. } => Self::new(Kind::EngineTimeout, text).hint("abx doctor"),
+            EngineError::NoImage { .. } => Self::new(Kind::ImageNotFound, text)
+                .hint("name an image that the engine has (docker images) or can pull, with --image"),
+            EngineError::NoSandbox { .. } | EngineError::Conflict { .. } | EngineError::Failed { .. } => {
+                Self::new(Kind::EngineError, text)
+            }
+            _ => Self::new(Kind::EngineError, text),
+        }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let text = error.to_string();
+        match error {
+            StoreError::Exists { name } => {
+                Self::new(Kind::SessionExists, format!("a session named '{name}' exists already"))
+                    .hint(format!("abx session connect {0}, or: abx session delete {0}", quoted(&name)))
+                    .about(&name)
+            }
+            StoreError::SnapshotExists { .. } => {
+                Self::new(Kind::InvalidParams, text).hint("abx snapshot list")
+            }
+            StoreError::Gone { .. } => Self::new(Kind::SessionNotFound, "the session was deleted meanwhile"),
+            StoreError::Busy { .. } => Self::new(Kind::StoreBusy, text)
+                .hint("end the program that has sessions.db open, then try again"),
+            StoreError::Full { .. } => Self::new(Kind::StoreFull, text)
+                .hint("free some space on that disk, then try again: nothing was lost"),
+            StoreError::Newer { .. } => {
+                Self::new(Kind::StoreNewer, text).hint("install the newer abx again, or use another --home")
+            }
+            StoreError::Closed => Self::new(Kind::ShuttingDown, "the daemon is stopping"),
+            _ => Self::new(Kind::Internal, text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::session::tests::sample;
+
+    #[test]
+    fn a_refusal_names_the_command_that_helps() {
+        let session = Session { status: Status::Stopped, ..sample("dev env") };
+        let refusal = Refusal::State { status: Status::Stopped, wanted: "running" };
+        let failure = Failure::refused(&session, refusal);
+        assert_eq!(failure.kind, Kind::WrongState);
+        assert_eq!(failure.message, "session 'dev env': it is stopped, not running");
+        assert_eq!(failure.hint.as_deref(), Some("abx session resume 'dev env'"));
+    }
+
+    #[test]
+    fn the_wire_carries_kind_code_and_causes() {
+        let error =
+            EngineError::Unavailable { tried: vec!["unix:///a (from default): no such file".to_owned()] };
+        let wire = Failure::from(error).while_doing("cannot start session 'a'").to_wire();
+        assert_eq!(wire.code, 11);
+        assert_eq!(wire.kind(), Some(Kind::EngineUnavailable));
+        let causes = wire.data.expect("data").causes;
+        assert_eq!(causes, ["no container engine answers", "unix:///a (from default): no such file"]);
+    }
+}

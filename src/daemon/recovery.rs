@@ -1,0 +1,305 @@
+//! Bringing the table and the engine back together: at start, after the engine was away, and whenever something may
+//! have changed outside abx. Every decision is `model::reconcile`'s, and is logged.
+
+use std::collections::{HashMap, HashSet};
+
+use super::clock;
+use super::driver::{Driver, Held};
+use super::failure::Failure;
+use super::rebuild;
+use crate::engine::labels;
+use crate::engine::{EngineError, Image, Observed, RunState};
+use crate::model::id::{SessionId, SnapshotId};
+use crate::model::reconcile::{Change, Recovery, Seen, recover, settle};
+use crate::model::session::{EngineKind, Session, Snapshot, SnapshotState, Status};
+use crate::proto::errors::Kind;
+
+/// What the model calls what the engine saw.
+pub(super) fn seen(observed: Option<&Observed>) -> Seen {
+    match observed.map(|o| (o.state, o.oom_killed)) {
+        None => Seen::Gone,
+        Some((RunState::Running, _)) => Seen::Running,
+        Some((RunState::Paused, _)) => Seen::Paused,
+        Some((RunState::Created | RunState::Exited, oom_killed)) => Seen::Stopped { oom_killed },
+    }
+}
+
+impl Driver {
+    /// Compares one row with its container, finishing an operation that was cut off.
+    pub(super) async fn settle_held(&self, held: &mut Held) -> Result<(), Failure> {
+        if held.session.engine == EngineKind::External {
+            return Ok(());
+        }
+        if held.session.operation.is_some() {
+            return self.recover_held(held).await;
+        }
+        if held.session.status == Status::Unknown {
+            return self.judge_imported(held).await;
+        }
+        let observed = self.observe(&held.session).await?;
+        self.apply(held, observed.as_ref(), false).await
+    }
+
+    async fn apply(
+        &self,
+        held: &mut Held,
+        observed: Option<&Observed>,
+        restarted: bool,
+    ) -> Result<(), Failure> {
+        if let Some(change) = settle(&held.session, seen(observed), restarted) {
+            let (from, to) = (held.session.status.as_str(), change.status.as_str());
+            tracing::info!(session = %held.session.name, from, to, reason = ?change.reason, "reality differs from the row");
+            self.set_state(held, change).await?;
+        }
+        if let Some(observed) = observed.filter(|o| o.name != held.session.sandbox) {
+            tracing::info!(session = %held.session.name, container = observed.name, "the container has another name");
+            self.name_container(held).await;
+        }
+        Ok(())
+    }
+
+    async fn set_state(&self, held: &mut Held, change: Change) -> Result<(), Failure> {
+        let now = clock::now();
+        self.commit(held, move |s| {
+            let ran = matches!(s.status, Status::Running | Status::Paused);
+            let runs = matches!(change.status, Status::Running | Status::Paused);
+            s.status = change.status;
+            s.reason = change.reason;
+            s.operation = None;
+            match (ran, runs) {
+                (_, false) => s.expires_at = None,
+                (false, true) => s.expires_at = s.timeout_ms.map(|ms| now.plus_ms(ms)),
+                (true, true) => {}
+            }
+        })
+        .await
+    }
+
+    /// Finishes or takes back an operation that was cut off. The row may be gone afterwards.
+    pub(super) async fn recover_held(&self, held: &mut Held) -> Result<(), Failure> {
+        self.settle_replaced(held).await?;
+        let observed = self.observe(&held.session).await?;
+        let decision = recover(&held.session, seen(observed.as_ref()));
+        tracing::info!(session = %held.session.name, operation = ?held.session.operation, ?decision, "an operation was cut off");
+        match decision {
+            Recovery::Undo => {
+                self.undo_start(held).await?;
+                return Err(Failure::no_session(held.session.name.as_str()));
+            }
+            Recovery::FinishDelete { keep_snapshots } => {
+                self.finish_delete(held, keep_snapshots).await?;
+                return Err(Failure::no_session(held.session.name.as_str()));
+            }
+            Recovery::Thaw => {
+                if let Some(observed) = &observed {
+                    self.0.engine.unpause(&observed.id).await?;
+                }
+                self.set_state(held, Change { status: Status::Running, reason: None }).await?;
+            }
+            Recovery::Settle(change) => {
+                if let Some(observed) = observed.as_ref().filter(|_| change.status == Status::Running) {
+                    self.now_running(held, observed).await?;
+                } else {
+                    self.set_state(held, change).await?;
+                }
+            }
+        }
+        self.settle_snapshots(&held.session.id).await?;
+        self.refresh(held);
+        Ok(())
+    }
+
+    /// Where going back to a snapshot was cut off there are two containers: the recorded one is the session's, the
+    /// other goes. None recorded as existing any more: the one that is left is the session's.
+    async fn settle_replaced(&self, held: &mut Held) -> Result<(), Failure> {
+        let Some(recorded) = held.session.sandbox_id.clone() else { return Ok(()) };
+        let all = self.0.engine.list(&self.label()).await?;
+        let ours: Vec<_> = all
+            .into_iter()
+            .filter(|o| o.labels.get(labels::SESSION_ID).is_some_and(|id| id == held.session.id.as_str()))
+            .collect();
+        if ours.iter().any(|o| o.id == recorded) {
+            for extra in ours.iter().filter(|o| o.id != recorded) {
+                tracing::info!(session = %held.session.name, container = extra.name, "removing a second container");
+                self.0.engine.remove(&extra.id).await?;
+            }
+        } else if let Some(left) = ours.first() {
+            let id = left.id.clone();
+            self.commit(held, move |s| s.sandbox_id = Some(id)).await?;
+        }
+        Ok(())
+    }
+
+    /// Finishes snapshots of a session that were being made or deleted when something was cut off.
+    async fn settle_snapshots(&self, session: &SessionId) -> Result<(), Failure> {
+        let unsettled: Vec<_> = self.0.store.snapshots(Some(session)).into_iter().collect();
+        if unsettled.iter().all(|s| s.state == SnapshotState::Ready) {
+            return Ok(());
+        }
+        let images = by_snapshot(self.0.engine.snapshot_images(&self.label()).await?);
+        for snapshot in unsettled {
+            self.settle_snapshot(&snapshot, images.get(&snapshot.id)).await?;
+        }
+        Ok(())
+    }
+
+    async fn settle_snapshot(&self, snapshot: &Snapshot, image: Option<&Image>) -> Result<(), Failure> {
+        match (snapshot.state, image) {
+            (SnapshotState::Ready, _) => {}
+            (SnapshotState::Deleting, _) => self.remove_snapshot(snapshot).await?,
+            (SnapshotState::Creating, Some(image)) => {
+                tracing::info!(snapshot = snapshot.name, "the image of a save that was cut off is there");
+                let ready = Snapshot {
+                    image_id: image.id.clone(),
+                    size_bytes: image.size_bytes,
+                    state: SnapshotState::Ready,
+                    ..snapshot.clone()
+                };
+                self.0.store.write(move |tx| tx.put_snapshot(&ready)).await?;
+            }
+            (SnapshotState::Creating, None) => {
+                tracing::info!(snapshot = snapshot.name, "dropping a snapshot that was never made");
+                let id = snapshot.id.clone();
+                self.0.store.write(move |tx| tx.delete_snapshot(&id)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares every row with the engine. `restarted` says that the engine was away since the last comparison.
+    ///
+    /// # Errors
+    /// When the engine stops answering half-way; what was compared by then holds.
+    pub async fn compare_all(&self, restarted: bool) -> Result<(), EngineError> {
+        let containers = self.0.engine.list(&self.label()).await?;
+        let images = by_snapshot(self.0.engine.snapshot_images(&self.label()).await?);
+        let mut of_session: HashMap<&str, Vec<&Observed>> = HashMap::new();
+        for container in &containers {
+            if let Some(id) = container.labels.get(labels::SESSION_ID) {
+                of_session.entry(id).or_default().push(container);
+            }
+        }
+        for session in self.sessions() {
+            let ours = of_session.get(session.id.as_str()).map_or(&[][..], Vec::as_slice);
+            if self.may_differ(&session, ours) {
+                self.compare_one(&session.id, restarted).await?;
+            }
+        }
+        for container in &containers {
+            self.compare_container(container).await?;
+        }
+        self.compare_images(&images).await
+    }
+
+    /// Whether a row is worth a look of its own, judged by the listing alone.
+    fn may_differ(&self, session: &Session, ours: &[&Observed]) -> bool {
+        if session.engine == EngineKind::External {
+            return false;
+        }
+        let recorded = ours.iter().find(|o| Some(&o.id) == session.sandbox_id.as_ref()).copied();
+        session.operation.is_some()
+            || session.status == Status::Unknown
+            || ours.len() > 1
+            || recorded.is_some_and(|o| o.name != session.sandbox)
+            || settle(session, seen(recorded), false).is_some()
+    }
+
+    /// Compares one row, when its turn comes; an operation that runs settles the row itself. Gone rows are fine.
+    pub(super) async fn compare_one(&self, id: &SessionId, restarted: bool) -> Result<(), EngineError> {
+        let Some(mut held) = self.hold_id(id).await else { return Ok(()) };
+        let result = if held.session.operation.is_some() || held.session.status == Status::Unknown {
+            self.settle_held(&mut held).await
+        } else {
+            let observed = self.observe(&held.session).await?;
+            let applied = self.apply(&mut held, observed.as_ref(), restarted).await;
+            match applied {
+                Ok(()) => self.settle_replaced(&mut held).await,
+                failed => failed,
+            }
+        };
+        match result {
+            Ok(()) => Ok(()),
+            Err(failure) if matches!(failure.kind, Kind::EngineUnavailable | Kind::EngineTimeout) => {
+                Err(EngineError::Unavailable { tried: vec![failure.message] })
+            }
+            Err(failure) => {
+                if failure.kind != Kind::SessionNotFound {
+                    tracing::warn!(%failure, session = %id, "cannot compare a session");
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A container of ours without a row: the table was lost, so the row is made again from the labels. The container
+    /// is looked at anew when its turn has come, for a deletion may have been under way.
+    async fn compare_container(&self, container: &Observed) -> Result<(), EngineError> {
+        let Some(id) = container.labels.get(labels::SESSION_ID).map(SessionId::new) else { return Ok(()) };
+        if self.0.store.session_by_id(&id).is_some() {
+            return Ok(());
+        }
+        let _turn = self.turn(&id).await;
+        if self.0.store.session_by_id(&id).is_none()
+            && let Some(now) = self.0.engine.inspect(&container.id).await?
+        {
+            self.put_rebuilt(labels::rebuild(&now)).await;
+        }
+        Ok(())
+    }
+
+    /// Images of snapshots without a row, and snapshots that were being made or deleted.
+    async fn compare_images(&self, images: &HashMap<SnapshotId, Image>) -> Result<(), EngineError> {
+        let rows = self.0.store.snapshots(None);
+        let known: HashSet<&SnapshotId> = rows.iter().map(|s| &s.id).collect();
+        for snapshot in rows.iter().filter(|s| s.state != SnapshotState::Ready) {
+            // A session's own unsettled snapshots are settled with it, when its turn comes.
+            let busy = snapshot.session.as_ref().and_then(|id| self.0.store.session_by_id(id));
+            if busy.is_none_or(|s| s.operation.is_none() && snapshot.state == SnapshotState::Deleting)
+                && let Err(error) = self.settle_snapshot(snapshot, images.get(&snapshot.id)).await
+            {
+                tracing::warn!(%error, snapshot = snapshot.name, "cannot settle a snapshot");
+            }
+        }
+        for (id, image) in images.iter().filter(|(id, _)| !known.contains(id)) {
+            if self.0.store.snapshots(None).iter().any(|s| s.id == *id)
+                || self.0.engine.image(&image.id).await?.is_none()
+            {
+                continue;
+            }
+            self.put_rebuilt_snapshot(image).await;
+        }
+        Ok(())
+    }
+
+    async fn put_rebuilt(&self, row: Option<Session>) {
+        let Some(row) = row else { return };
+        tracing::warn!(session = %row.name, "made a row again from its container's labels");
+        if let Err(error) = self.0.store.write(move |tx| rebuild::insert(tx, row)).await {
+            tracing::error!(%error, "cannot keep a row that was made again");
+        }
+    }
+
+    async fn put_rebuilt_snapshot(&self, image: &Image) {
+        let Some(snapshot) = labels::rebuild_snapshot(image) else { return };
+        let owner = labels::rebuild_from_snapshot(image);
+        tracing::warn!(snapshot = snapshot.name, "made a snapshot's row again from its image's labels");
+        let written = self
+            .0
+            .store
+            .write(move |tx| {
+                if let Some(owner) = owner.filter(|o| tx.session(&o.id).is_none()) {
+                    rebuild::insert(tx, owner)?;
+                }
+                rebuild::insert_snapshot(tx, snapshot)
+            })
+            .await;
+        if let Err(error) = written {
+            tracing::error!(%error, "cannot keep a snapshot's row that was made again");
+        }
+    }
+}
+
+fn by_snapshot(images: Vec<Image>) -> HashMap<SnapshotId, Image> {
+    let id = |image: &Image| image.labels.get(labels::SNAPSHOT_ID).map(SnapshotId::new);
+    images.into_iter().filter_map(|image| Some((id(&image)?, image))).collect()
+}

@@ -1,0 +1,341 @@
+//! From what a user asked for to the row that is started: template, profile and defaults filled in.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::clock;
+use super::failure::Failure;
+use super::mounts;
+use crate::config::{BASE_IMAGE, Config, Template, parse_duration_ms, parse_size_bytes};
+use crate::model::id::{SessionId, SessionName, sandbox_name};
+use crate::model::limits;
+use crate::model::session::{
+    EngineKind, Limits, Network, Operation, Port, Profile, Secret, Session, Spec, Status,
+};
+use crate::proto::errors::Kind;
+use crate::proto::methods::StartParams;
+use crate::proto::types;
+
+/// Longest label, metadata or environment value, in bytes: what fits a single environment string on Linux
+/// (`MAX_ARG_STRLEN`).
+const MAX_VALUE_BYTES: usize = 128 * 1024;
+
+/// Most entries of metadata, environment, mounts or ports in one session.
+const MAX_ENTRIES: usize = 1_000;
+
+/// The agent where the user names none.
+const DEFAULT_AGENT: &str = "claude";
+
+/// Where a start happens.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    /// Settings.
+    pub config: &'a Config,
+    /// The home, which is never mounted.
+    pub home: &'a Path,
+    /// The engine's socket, which is never mounted.
+    pub engine_socket: Option<&'a Path>,
+}
+
+/// Makes the row for a start. Nothing is created; mount sources are looked at.
+///
+/// # Errors
+/// The first thing in `params` that cannot be used, by name.
+pub fn session(params: &StartParams, place: Place<'_>) -> Result<Session, Failure> {
+    let name = SessionName::parse(&params.name)?;
+    let template_name = params.template.as_deref().unwrap_or("base");
+    let template = &find_template(place.config, template_name)?;
+    check_engine(params.engine.as_deref())?;
+    let agent = params.agent.as_deref().unwrap_or(DEFAULT_AGENT);
+    check_label("agent", agent)?;
+    let image = params.image.as_deref().or(template.image.as_deref()).unwrap_or(BASE_IMAGE);
+    check_image(image)?;
+    check_entries(params)?;
+
+    let id = SessionId::new(uuid::Uuid::now_v7().to_string());
+    let sandbox = sandbox_name(&name, &id, false);
+    let now = clock::now();
+    Ok(Session {
+        spec: spec(params, template, place)?,
+        timeout_ms: chosen_duration("timeout", params.timeout_ms, template.timeout.as_deref())?,
+        idle_ms: chosen_duration("idle", params.idle_ms, template.idle.as_deref())?,
+        id,
+        name,
+        sandbox,
+        sandbox_id: None,
+        engine: EngineKind::Docker,
+        agent: agent.to_owned(),
+        template: template_name.to_owned(),
+        image: Some(image.to_owned()),
+        image_id: None,
+        status: Status::Starting,
+        operation: Some(Operation::Start),
+        reason: None,
+        created_at: now,
+        last_active: now,
+        last_connected: None,
+        expires_at: None,
+        exec_count: 0,
+        oom_events: 0,
+        snapshot: None,
+        snapshots: 0,
+        metadata: params.metadata.clone(),
+        external: None,
+        revision: 0,
+    })
+}
+
+fn spec(params: &StartParams, template: &Template, place: Place<'_>) -> Result<Spec, Failure> {
+    let resolve = |mount: &types::Mount| mounts::resolve(mount, place.home, place.engine_socket);
+    let workspace = params.workspace.as_ref().map(resolve).transpose()?;
+    let others = params.mounts.iter().map(resolve).collect::<Result<Vec<_>, _>>()?;
+    check_targets(workspace.iter().chain(&others).map(|m| m.target.as_str()))?;
+    let profile = word(
+        "profile",
+        params.profile.as_ref().map(types::Profile::as_str),
+        template.profile.as_deref(),
+        Profile::from_word,
+    )?
+    .unwrap_or(Profile::Moderate);
+    let network = word(
+        "network",
+        params.network.as_ref().map(types::Network::as_str),
+        template.network.as_deref(),
+        Network::from_word,
+    )?
+    .unwrap_or(limits::rights(profile).network);
+    let mut env: BTreeMap<String, Secret> =
+        template.env.iter().map(|(k, v)| (k.clone(), Secret::new(v))).collect();
+    env.extend(params.env.iter().map(|(k, v)| (k.clone(), Secret::new(v))));
+    check_env(env.iter().map(|(k, v)| (k.as_str(), v.reveal())))?;
+    Ok(Spec {
+        workspace,
+        mounts: others,
+        ports: ports(&params.ports, network)?,
+        limits: effective_limits(&params.limits, template, profile)?,
+        network,
+        profile,
+        user: template.user.clone(),
+        env,
+    })
+}
+
+fn find_template(config: &Config, name: &str) -> Result<Template, Failure> {
+    config.templates.get(name).map(|setting| setting.value.clone()).ok_or_else(|| {
+        let known: Vec<&str> = config.templates.keys().map(String::as_str).collect();
+        Failure::params(format!("no template is named '{name}'; there is: {}", known.join(", ")))
+            .hint(format!("add [templates.{name}] to config.toml, then: abx daemon restart"))
+    })
+}
+
+fn check_engine(engine: Option<&str>) -> Result<(), Failure> {
+    match engine {
+        None | Some("docker") => Ok(()),
+        Some(other) => Err(Failure::params(format!("no engine is named '{other}'; there is: docker"))),
+    }
+}
+
+fn check_label(what: &str, value: &str) -> Result<(), Failure> {
+    if value.is_empty() || value.len() > 128 || value.chars().any(char::is_control) {
+        return Err(Failure::params(format!("the {what} must be 1 to 128 bytes of printable text")));
+    }
+    Ok(())
+}
+
+/// An engine's reference has no white space; whatever else is wrong with it, the engine says better.
+fn check_image(image: &str) -> Result<(), Failure> {
+    if image.is_empty() || image.len() > 1024 || image.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return Err(Failure::params(format!("{image:?} is not the name of an image")));
+    }
+    Ok(())
+}
+
+fn check_entries(params: &StartParams) -> Result<(), Failure> {
+    let counts = [params.env.len(), params.metadata.len(), params.mounts.len(), params.ports.len()];
+    if counts.iter().any(|n| *n > MAX_ENTRIES) {
+        return Err(Failure::new(
+            Kind::Limit,
+            format!("at most {MAX_ENTRIES} variables, labels, mounts or ports"),
+        ));
+    }
+    check_metadata(params.metadata.iter().map(|(k, v)| (k.as_str(), v.as_str())))
+}
+
+/// Checks labels of the user.
+///
+/// # Errors
+/// When a key is empty or a side is too long.
+pub fn check_metadata<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> Result<(), Failure> {
+    for (key, value) in entries {
+        if key.is_empty()
+            || key.len() > 1024
+            || value.len() > MAX_VALUE_BYTES
+            || key.contains('\0')
+            || value.contains('\0')
+        {
+            let text =
+                format!("metadata key {key:?}: a key has 1 to 1024 bytes, a value at most {MAX_VALUE_BYTES}");
+            return Err(Failure::params(text));
+        }
+    }
+    Ok(())
+}
+
+/// Checks variables. Their values never appear in the message.
+///
+/// # Errors
+/// When a name cannot be one, or a value is too long for the kernel.
+pub fn check_env<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> Result<(), Failure> {
+    for (key, value) in entries {
+        if key.is_empty() || key.contains(['=', '\0']) {
+            return Err(Failure::params(format!("{key:?} cannot be the name of a variable")));
+        }
+        if value.contains('\0') || key.len() + value.len() >= MAX_VALUE_BYTES {
+            return Err(Failure::params(format!("the value of {key} is too long, or has a NUL byte in it")));
+        }
+    }
+    Ok(())
+}
+
+fn check_targets<'a>(targets: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
+    let mut seen = std::collections::BTreeSet::new();
+    for target in targets {
+        if !seen.insert(target.trim_end_matches('/')) {
+            return Err(Failure::params(format!("two mounts have the target {target}")));
+        }
+    }
+    Ok(())
+}
+
+fn word<T>(
+    what: &str,
+    asked: Option<&str>,
+    template: Option<&str>,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, Failure> {
+    let Some(text) = asked.or(template) else { return Ok(None) };
+    parse(text).map(Some).ok_or_else(|| Failure::params(format!("{text:?} is not a {what}")))
+}
+
+fn ports(asked: &[types::Port], network: Network) -> Result<Vec<Port>, Failure> {
+    if network == Network::None && !asked.is_empty() {
+        return Err(
+            Failure::params("ports cannot be forwarded without a network").hint("add --network bridge")
+        );
+    }
+    let mut ports: Vec<Port> = Vec::new();
+    for port in asked {
+        if port.container == 0 || !matches!(port.protocol.as_str(), "tcp" | "udp") {
+            return Err(Failure::params(format!("{}/{} is not a port", port.container, port.protocol)));
+        }
+        if ports.iter().any(|p| p.container == port.container && p.protocol == port.protocol) {
+            return Err(Failure::params(format!(
+                "port {}/{} is forwarded twice",
+                port.container, port.protocol
+            )));
+        }
+        let host = port.host.filter(|h| *h != 0);
+        ports.push(Port {
+            container: port.container,
+            host,
+            fixed: host.is_some(),
+            protocol: port.protocol.clone(),
+        });
+    }
+    Ok(ports)
+}
+
+fn effective_limits(asked: &types::Limits, template: &Template, profile: Profile) -> Result<Limits, Failure> {
+    let user = Limits { cpu_millis: millis(asked.cpus)?, memory_bytes: asked.memory_bytes, pids: asked.pids };
+    let memory = template.memory.as_deref().map(parse_size_bytes).transpose().map_err(Failure::params)?;
+    let template = Limits { cpu_millis: millis(template.cpus)?, memory_bytes: memory, pids: template.pids };
+    let limits = limits::effective(&user, &template, profile);
+    // The engine's own minimum.
+    if limits.memory_bytes.is_some_and(|m| m < 6 << 20) {
+        return Err(Failure::params("a sandbox needs at least 6m of memory"));
+    }
+    Ok(limits)
+}
+
+fn millis(cpus: Option<f64>) -> Result<Option<u64>, Failure> {
+    let Some(cpus) = cpus else { return Ok(None) };
+    if !(0.01..=1024.0).contains(&cpus) {
+        return Err(Failure::params(format!("{cpus} is not a number of CPUs between 0.01 and 1024")));
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "checked to lie in 0.01..=1024"
+    )]
+    Ok(Some((cpus * 1000.0).round() as u64))
+}
+
+fn chosen_duration(what: &str, asked: Option<u64>, template: Option<&str>) -> Result<Option<u64>, Failure> {
+    let template =
+        template.map(parse_duration_ms).transpose().map_err(|e| Failure::params(format!("{what}: {e}")))?;
+    Ok(asked.or(template).filter(|ms| *ms > 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Flags;
+
+    fn resolve(params: &StartParams) -> Result<Session, Failure> {
+        let config =
+            Config::load(Path::new("/nonexistent/config.toml"), &Flags::default()).expect("defaults");
+        session(params, Place { config: &config, home: Path::new("/nonexistent"), engine_socket: None })
+    }
+
+    fn named(name: &str) -> StartParams {
+        StartParams { name: name.to_owned(), ..StartParams::default() }
+    }
+
+    #[test]
+    fn a_name_alone_gives_the_documented_defaults() {
+        let session = resolve(&named("feature-x")).expect("starts");
+        assert_eq!((session.agent.as_str(), session.template.as_str()), ("claude", "base"));
+        assert_eq!(session.image.as_deref(), Some(BASE_IMAGE));
+        assert_eq!(session.sandbox, "session-feature-x");
+        assert_eq!(session.spec.profile, Profile::Moderate);
+        assert_eq!(session.spec.limits.pids, Some(4096));
+        assert_eq!((session.timeout_ms, session.idle_ms), (None, None));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_by_name() {
+        let port = |container| types::Port { container, host: None, protocol: "tcp".to_owned() };
+        let cases: Vec<(StartParams, Kind, &str)> = vec![
+            (named("a/b"), Kind::InvalidName, "'/'"),
+            (StartParams { template: Some("x".into()), ..named("a") }, Kind::InvalidParams, "template"),
+            (StartParams { engine: Some("native".into()), ..named("a") }, Kind::InvalidParams, "engine"),
+            (StartParams { image: Some("a b".into()), ..named("a") }, Kind::InvalidParams, "image"),
+            (StartParams { ports: vec![port(0)], ..named("a") }, Kind::InvalidParams, "port"),
+            (StartParams { ports: vec![port(80), port(80)], ..named("a") }, Kind::InvalidParams, "twice"),
+            (
+                StartParams { profile: Some(types::Profile::Other("x".into())), ..named("a") },
+                Kind::InvalidParams,
+                "profile",
+            ),
+            (
+                StartParams { env: [("A=B".to_owned(), "secret".to_owned())].into(), ..named("a") },
+                Kind::InvalidParams,
+                "variable",
+            ),
+        ];
+        for (params, kind, word) in cases {
+            let failure = resolve(&params).expect_err(word);
+            assert_eq!(failure.kind, kind, "{word}");
+            assert!(failure.message.contains(word), "{}", failure.message);
+            assert!(!failure.message.contains("secret"));
+        }
+    }
+
+    #[test]
+    fn a_restrictive_sandbox_has_no_network_unless_asked_for() {
+        let params = StartParams { profile: Some(types::Profile::Restrictive), ..named("a") };
+        assert_eq!(resolve(&params).expect("starts").spec.network, Network::None);
+        let params = StartParams { network: Some(types::Network::Bridge), ..params };
+        assert_eq!(resolve(&params).expect("starts").spec.network, Network::Bridge);
+    }
+}

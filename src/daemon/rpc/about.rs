@@ -1,0 +1,99 @@
+//! The daemon's account of itself.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::value::RawValue;
+
+use super::{App, Module, now};
+use crate::daemon::clock;
+use crate::model::id::Timestamp;
+use crate::proto::methods::{
+    DaemonHello, DaemonInfo, DaemonInfoResult, DaemonShutdown, Done, HelloResult, RpcDiscover, Setting,
+};
+use crate::proto::types::EngineInfo;
+use crate::proto::version::{PROTOCOL, VERSION};
+
+/// The protocol document, as it stands in the tree.
+const OPENRPC: &str = include_str!("../../../proto-docs/openrpc.json");
+
+/// Who this daemon is.
+#[derive(Debug)]
+pub struct Identity {
+    /// Its home.
+    pub home: PathBuf,
+    /// Its socket.
+    pub socket: PathBuf,
+    /// When it started.
+    pub started_at: Timestamp,
+    /// What its user should know.
+    pub notices: Vec<String>,
+    /// What the first client of abx is to show its user, once.
+    pub first_notice: Option<String>,
+    /// Whether that was done.
+    pub told: AtomicBool,
+}
+
+pub(super) fn register(module: &mut Module) {
+    now::<DaemonHello, _>(module, |hello, app| {
+        tracing::debug!(client = hello.client, version = hello.version, protocol = hello.protocol, "hello");
+        let identity = &app.identity;
+        let ours = hello.client == "abx";
+        let notice =
+            identity.first_notice.clone().filter(|_| ours && !identity.told.swap(true, Ordering::Relaxed));
+        Ok(HelloResult {
+            server: "abxd".to_owned(),
+            version: VERSION.to_owned(),
+            protocol: PROTOCOL,
+            pid: std::process::id(),
+            home: identity.home.display().to_string(),
+            notice,
+        })
+    });
+    now::<DaemonInfo, _>(module, |_, app| Ok(info(app)));
+    now::<DaemonShutdown, _>(module, |_, app| {
+        tracing::info!("asked to stop by a client");
+        app.shutdown.begin();
+        Ok(Done { done: true })
+    });
+    now::<RpcDiscover, _>(module, |_, _| {
+        let document = RawValue::from_string(OPENRPC.trim().to_owned());
+        Ok(document.expect("the document in the tree is JSON, as a test checks"))
+    });
+}
+
+fn info(app: &App) -> DaemonInfoResult {
+    let identity = &app.identity;
+    let settings = app.driver.config().explain();
+    DaemonInfoResult {
+        version: VERSION.to_owned(),
+        protocol: PROTOCOL,
+        pid: std::process::id(),
+        home: identity.home.display().to_string(),
+        socket: identity.socket.display().to_string(),
+        started_at: clock::rfc3339(identity.started_at),
+        sessions: app.driver.count() as u64,
+        engines: vec![engine(app)],
+        settings: settings
+            .into_iter()
+            .map(|(name, value, source)| Setting { name, value, source: source.to_string() })
+            .collect(),
+        notices: identity.notices.clone(),
+    }
+}
+
+fn engine(app: &App) -> EngineInfo {
+    let state = app.driver.engine_state();
+    let healthy = state.about.is_some() && state.problem.is_none();
+    let about = state.about;
+    EngineInfo {
+        name: "docker".to_owned(),
+        address: about.as_ref().map(|a| a.address.clone()),
+        source: about.as_ref().map(|a| a.source.clone()),
+        version: about.as_ref().map(|a| a.version.clone()),
+        api_version: about.as_ref().map(|a| a.api_version.clone()),
+        health: if healthy { "ok" } else { "unavailable" }.to_owned(),
+        problem: state.problem,
+        clock_skew_ms: about.map(|a| a.clock_skew_ms),
+    }
+}

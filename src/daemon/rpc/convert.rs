@@ -1,0 +1,85 @@
+//! From the model's words to the wire's.
+
+use crate::daemon::clock;
+use crate::model::session::{self, Mount, Session, Snapshot};
+use crate::proto::types;
+
+/// What stands in for the value of a variable.
+const MASK: &str = "***";
+
+/// A session as the wire has it. Values of variables are masked.
+pub fn session(session: &Session) -> types::Session {
+    types::Session {
+        id: session.id.to_string(),
+        name: session.name.to_string(),
+        sandbox: session.sandbox.clone(),
+        sandbox_id: session.sandbox_id.clone(),
+        engine: session.engine.as_str().to_owned(),
+        agent: session.agent.clone(),
+        template: session.template.clone(),
+        image: session.image.clone(),
+        image_id: session.image_id.clone(),
+        status: types::Status::from_word(session.status.as_str()),
+        operation: session.operation.map(|o| o.verb().to_owned()),
+        reason: session.reason.map(|r| types::Reason::from_word(r.as_str())),
+        created_at: clock::rfc3339(session.created_at),
+        last_active: clock::rfc3339(session.last_active),
+        last_connected: session.last_connected.map(clock::rfc3339),
+        expires_at: session.expires_at.map(clock::rfc3339),
+        timeout_ms: session.timeout_ms,
+        idle_ms: session.idle_ms,
+        exec_count: session.exec_count,
+        oom_events: session.oom_events,
+        snapshot: session.snapshot.clone(),
+        snapshots: session.snapshots,
+        workspace: session.spec.workspace.as_ref().map(workspace),
+        mounts: session.spec.mounts.iter().map(mount).collect(),
+        ports: session.spec.ports.iter().map(port).collect(),
+        limits: limits(&session.spec.limits),
+        network: types::Network::from_word(session.spec.network.as_str()),
+        profile: types::Profile::from_word(session.spec.profile.as_str()),
+        env: session.spec.env.keys().map(|key| (key.clone(), MASK.to_owned())).collect(),
+        metadata: session.metadata.clone(),
+        revision: session.revision,
+    }
+}
+
+/// A snapshot as the wire has it.
+pub fn snapshot(snapshot: &Snapshot) -> types::Snapshot {
+    types::Snapshot {
+        name: snapshot.name.clone(),
+        session: snapshot.session_name.clone(),
+        image_id: snapshot.image_id.clone(),
+        created_at: clock::rfc3339(snapshot.created_at),
+        note: snapshot.note.clone(),
+        parent: snapshot.parent.clone(),
+        size_bytes: snapshot.size_bytes,
+        excluded: snapshot
+            .excluded
+            .iter()
+            .map(|e| types::Excluded { kind: e.kind.clone(), target: e.target.clone() })
+            .collect(),
+    }
+}
+
+fn workspace(mount: &Mount) -> types::Workspace {
+    types::Workspace {
+        source: mount.source.clone(),
+        target: mount.target.clone(),
+        read_only: mount.read_only,
+    }
+}
+
+fn mount(mount: &Mount) -> types::Mount {
+    types::Mount { source: mount.source.clone(), target: mount.target.clone(), read_only: mount.read_only }
+}
+
+fn port(port: &session::Port) -> types::Port {
+    types::Port { container: port.container, host: port.host, protocol: port.protocol.clone() }
+}
+
+fn limits(limits: &session::Limits) -> types::Limits {
+    #[expect(clippy::cast_precision_loss, reason = "thousandths of a CPU, at most 1,024,000")]
+    let cpus = limits.cpu_millis.map(|millis| millis as f64 / 1000.0);
+    types::Limits { cpus, memory_bytes: limits.memory_bytes, pids: limits.pids }
+}

@@ -1,0 +1,108 @@
+//! Sessions as JSON, encoded once per revision: a list of ten thousand is then a copy.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use super::convert;
+use crate::model::id::SessionId;
+use crate::model::session::Session;
+
+/// A session's JSON, shared.
+#[derive(Debug, Clone)]
+pub(super) struct Encoded(Arc<RawValue>);
+
+impl Serialize for Encoded {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+/// Remembers each session's JSON until its revision changes.
+#[derive(Debug, Default)]
+pub(super) struct Encoder(RwLock<HashMap<SessionId, (u64, Encoded)>>);
+
+impl Encoder {
+    /// One session.
+    pub(super) fn one(&self, session: &Session) -> Encoded {
+        if let Some((revision, encoded)) =
+            self.0.read().unwrap_or_else(PoisonError::into_inner).get(&session.id)
+            && *revision == session.revision
+        {
+            return encoded.clone();
+        }
+        let encoded = encode(session);
+        let mut map = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        map.insert(session.id.clone(), (session.revision, encoded.clone()));
+        encoded
+    }
+
+    /// Many sessions, in the same order. `total` is the number of sessions in the table: what is remembered beyond
+    /// that is of sessions that are gone, and is dropped.
+    pub(super) fn many(&self, sessions: &[Arc<Session>], total: usize) -> Vec<Encoded> {
+        let (encoded, stale): (Vec<_>, bool) = {
+            let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
+            let found = sessions.iter().map(|s| match map.get(&s.id) {
+                Some((revision, encoded)) if *revision == s.revision => encoded.clone(),
+                _ => encode(s),
+            });
+            (found.collect(), map.len() < total || map.len() > total)
+        };
+        let mut map = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if stale && sessions.len() == total {
+            map.clear();
+        }
+        for (session, encoded) in sessions.iter().zip(&encoded) {
+            if map.get(&session.id).is_none_or(|(revision, _)| *revision != session.revision) {
+                map.insert(session.id.clone(), (session.revision, encoded.clone()));
+            }
+        }
+        encoded
+    }
+}
+
+fn encode(session: &Session) -> Encoded {
+    let text = serde_json::value::to_raw_value(&convert::session(session));
+    Encoded(Arc::from(text.expect("strings, numbers and maps of them always encode")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::session::tests::sample;
+
+    fn text(encoded: &Encoded) -> String {
+        serde_json::to_string(encoded).expect("encodes")
+    }
+
+    #[test]
+    fn a_new_revision_is_encoded_anew_and_an_old_one_is_shared() {
+        let encoder = Encoder::default();
+        let old = sample("a");
+        let first = encoder.one(&old);
+        assert!(Arc::ptr_eq(&first.0, &encoder.one(&old).0));
+        let new = Session { exec_count: 7, revision: old.revision + 1, ..old };
+        assert!(text(&encoder.one(&new)).contains("\"exec_count\":7"));
+        let listed = encoder.many(&[Arc::new(new.clone())], 1);
+        assert_eq!(text(&listed[0]), text(&encoder.one(&new)));
+    }
+
+    #[test]
+    fn sessions_that_are_gone_are_forgotten() {
+        let encoder = Encoder::default();
+        encoder.one(&sample("a"));
+        encoder.one(&sample("bb"));
+        encoder.many(&[Arc::new(sample("a"))], 1);
+        assert_eq!(encoder.0.read().expect("no panic").len(), 1);
+    }
+
+    #[test]
+    fn values_of_variables_are_masked() {
+        let mut session = sample("a");
+        session.spec.env.insert("TOKEN".to_owned(), crate::model::session::Secret::new("hunter2"));
+        let text = text(&Encoder::default().one(&session));
+        assert!(text.contains(r#""TOKEN":"***""#) && !text.contains("hunter2"), "{text}");
+    }
+}

@@ -1,0 +1,109 @@
+//! The method table: each method of `proto::methods`, bound to the driver.
+//!
+//! Handlers translate and nothing more: they reach store and engine only through the driver's handle.
+
+mod about;
+pub mod convert;
+mod encode;
+mod exec;
+mod session;
+mod snapshot;
+mod stored;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use jsonrpsee::RpcModule;
+use jsonrpsee::types::{ErrorObjectOwned, Params};
+use serde::Serialize;
+
+pub use self::about::Identity;
+use self::encode::Encoder;
+use super::driver::Driver;
+use super::failure::Failure;
+use super::framing::{Notifier, params};
+use super::progress::Report;
+use super::shutdown::Shutdown;
+use crate::proto::methods::Method;
+
+/// What the handlers share.
+pub struct App {
+    driver: Driver,
+    encoder: Encoder,
+    identity: Identity,
+    shutdown: Shutdown,
+}
+
+type Module = RpcModule<App>;
+type Extensions = jsonrpsee::Extensions;
+
+/// Binds every method.
+///
+/// # Panics
+/// When two methods share a name, which a test of `proto::methods` excludes.
+pub fn module(driver: Driver, identity: Identity, shutdown: Shutdown) -> RpcModule<App> {
+    let mut module = RpcModule::new(App { driver, encoder: Encoder::default(), identity, shutdown });
+    about::register(&mut module);
+    session::register(&mut module);
+    snapshot::register(&mut module);
+    exec::register(&mut module);
+    stored::register(&mut module);
+    module
+}
+
+/// Registers a method that answers from memory: it runs on the connection's own task.
+fn now<M, R>(
+    module: &mut Module,
+    handler: impl Fn(M::Params, &App) -> Result<R, Failure> + Send + Sync + Clone + 'static,
+) where
+    M: Method,
+    R: Serialize + Clone + 'static,
+{
+    module
+        .register_method(M::NAME, move |text: Params<'_>, app, _| {
+            let asked = params::<M::Params>(&text)?;
+            handler(asked, app).map_err(|failure| refuse::<M>(&failure))
+        })
+        .expect("method names are distinct");
+}
+
+/// Registers a method that waits for something.
+fn later<M, R, F>(
+    module: &mut Module,
+    handler: impl Fn(M::Params, Arc<App>, Extensions) -> F + Send + Sync + Clone + 'static,
+) where
+    M: Method,
+    R: Serialize + Clone + 'static,
+    F: Future<Output = Result<R, Failure>> + Send + 'static,
+{
+    module
+        .register_async_method(M::NAME, move |text, app, extensions| {
+            let asked = params::<M::Params>(&text);
+            let handler = handler.clone();
+            async move {
+                let running = handler(asked?, app, extensions);
+                running.await.map_err(|failure| refuse::<M>(&failure))
+            }
+        })
+        .expect("method names are distinct");
+}
+
+fn refuse<M: Method>(failure: &Failure) -> ErrorObjectOwned {
+    tracing::info!(method = M::NAME, kind = failure.kind.name(), causes = ?failure.causes, "{failure}");
+    let wire = failure.to_wire();
+    ErrorObjectOwned::owned(wire.code, wire.message, wire.data)
+}
+
+/// Progress to the connection that a call came from, if it asked for it.
+fn report(op: Option<String>, extensions: &Extensions) -> Report {
+    match (op, extensions.get::<Notifier>()) {
+        (Some(op), Some(notifier)) => {
+            let notifier = notifier.clone();
+            // A client that does not read its progress misses some of it.
+            Report::new(op, move |event| {
+                let _ = notifier.notify("event", event);
+            })
+        }
+        _ => Report::default(),
+    }
+}

@@ -1,0 +1,91 @@
+//! `session.*`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::encode::Encoded;
+use super::{App, Module, convert, later, now, report};
+use crate::daemon::driver::DEFAULT_GRACE;
+use crate::daemon::verbs::save::Naming;
+use crate::model::session::{Reason, Session};
+use crate::proto::methods::{
+    SaveResult, SessionConnect, SessionDelete, SessionFork, SessionGet, SessionImport, SessionList,
+    SessionPause, SessionRename, SessionResume, SessionSave, SessionStart, SessionStop, SessionUnpause,
+    SessionUpdate,
+};
+
+pub(super) fn register(module: &mut Module) {
+    read(module);
+    power(module);
+    files(module);
+    rows(module);
+}
+
+fn encoded(app: &App, session: &Arc<Session>) -> Encoded {
+    app.encoder.one(session)
+}
+
+fn read(module: &mut Module) {
+    now::<SessionGet, _>(module, |asked, app| Ok(encoded(app, &app.driver.session(&asked.name)?)));
+    now::<SessionList, _>(module, |asked, app| {
+        let mut sessions = app.driver.sessions();
+        let total = sessions.len();
+        if !asked.status.is_empty() {
+            sessions.retain(|s| asked.status.iter().any(|wanted| wanted.as_str() == s.status.as_str()));
+        }
+        if let Some(agent) = &asked.agent {
+            sessions.retain(|s| s.agent == *agent);
+        }
+        Ok(app.encoder.many(&sessions, total))
+    });
+}
+
+fn power(module: &mut Module) {
+    later::<SessionStart, _, _>(module, |asked, app, extensions| async move {
+        let report = report(asked.op.clone(), &extensions);
+        Ok(encoded(&app, &app.driver.start(asked, report).await?))
+    });
+    later::<SessionStop, _, _>(module, |asked, app, _| async move {
+        let grace = asked.grace_ms.map_or(DEFAULT_GRACE, Duration::from_millis);
+        Ok(encoded(&app, &app.driver.stop(&asked.name, grace, Reason::User).await?))
+    });
+    later::<SessionResume, _, _>(module, |asked, app, extensions| async move {
+        let report = report(asked.op, &extensions);
+        Ok(encoded(&app, &app.driver.resume(&asked.name, asked.snapshot, report).await?))
+    });
+    later::<SessionConnect, _, _>(module, |asked, app, _| async move {
+        Ok(encoded(&app, &app.driver.connect(&asked.name).await?))
+    });
+    later::<SessionPause, _, _>(module, |asked, app, _| async move {
+        Ok(encoded(&app, &app.driver.pause(&asked.name).await?))
+    });
+    later::<SessionUnpause, _, _>(module, |asked, app, _| async move {
+        Ok(encoded(&app, &app.driver.unpause(&asked.name).await?))
+    });
+}
+
+fn files(module: &mut Module) {
+    later::<SessionSave, _, _>(module, |asked, app, extensions| async move {
+        let report = report(asked.op, &extensions);
+        let naming = Naming { name: asked.snapshot, note: asked.note };
+        let (session, snapshot) = app.driver.save(&asked.name, naming, asked.keep_running, report).await?;
+        Ok(SaveResult { session: convert::session(&session), snapshot: convert::snapshot(&snapshot) })
+    });
+    later::<SessionFork, _, _>(module, |asked, app, extensions| async move {
+        let report = report(asked.op.clone(), &extensions);
+        Ok(encoded(&app, &app.driver.fork(asked, report).await?))
+    });
+    later::<SessionDelete, _, _>(module, |asked, app, _| async move {
+        app.driver.delete(&asked.name, asked.keep_snapshots).await
+    });
+}
+
+fn rows(module: &mut Module) {
+    later::<SessionRename, _, _>(module, |asked, app, _| async move {
+        Ok(encoded(&app, &app.driver.rename(&asked.name, &asked.new_name).await?))
+    });
+    later::<SessionUpdate, _, _>(module, |asked, app, _| async move {
+        Ok(encoded(&app, &app.driver.update(asked).await?))
+    });
+    later::<SessionImport, _, _>(module, |asked, app, _| async move { app.driver.import(asked.rows).await });
+}

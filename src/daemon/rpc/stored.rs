@@ -1,0 +1,13 @@
+//! `store.*`.
+
+use super::{Module, later, now};
+use crate::proto::methods::{StoreDelete, StoreDeleteResult, StoreListAll, StoreLoad, StoreSave};
+
+pub(super) fn register(module: &mut Module) {
+    later::<StoreSave, _, _>(module, |row, app, _| async move { app.driver.store_save(row).await });
+    now::<StoreLoad, _>(module, |asked, app| Ok(app.driver.store_load(&asked.name)));
+    now::<StoreListAll, _>(module, |_, app| Ok(app.driver.store_list()));
+    later::<StoreDelete, _, _>(module, |asked, app, _| async move {
+        Ok(StoreDeleteResult { deleted: app.driver.store_delete(&asked.name).await? })
+    });
+}

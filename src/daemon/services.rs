@@ -1,0 +1,119 @@
+//! Putting the daemon's parts together: table, engine, driver, timers, watcher, methods.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+
+use super::driver::Driver;
+use super::framing::Drain;
+use super::rpc::{self, Identity};
+use super::shutdown::Shutdown;
+use super::stream::RawStreams;
+use super::{DaemonError, Services, clock, expiry, watch};
+use crate::config::Config;
+use crate::engine::address::Settings;
+use crate::engine::docker::DockerEngine;
+use crate::paths::{self, Home};
+use crate::store::{Opened, Store};
+
+/// The key under which the table remembers that the user was told of old session files.
+const TOLD_KEY: &str = "legacy.told";
+
+/// Opens the table and starts everything that works beside the socket.
+///
+/// # Errors
+/// When the table cannot be opened.
+pub(super) async fn build(home: &Home, config: Config, shutdown: &Shutdown) -> Result<Services, DaemonError> {
+    let Opened { store, set_aside, mut notices } = Store::open(&home.database())?;
+    if let Some(path) = set_aside {
+        notices.push(format!(
+            "the session table was damaged and is kept as {}; sessions come back from their containers and snapshots",
+            path.display()
+        ));
+    }
+    for notice in &notices {
+        tracing::warn!("{notice}");
+    }
+    let first_notice = legacy_notice(&store).await;
+    let engine = Arc::new(DockerEngine::new(engine_settings(&config)));
+    let driver = Driver::new(store, engine, home.root(), config);
+    tokio::spawn(watch::run(driver.clone()));
+    tokio::spawn(expiry::run(driver.clone()));
+    let identity = Identity {
+        home: home.root().to_owned(),
+        socket: home.socket().to_owned(),
+        started_at: clock::now(),
+        notices,
+        first_notice,
+        told: AtomicBool::new(false),
+    };
+    let module = rpc::module(driver.clone(), identity, shutdown.clone());
+    #[cfg(feature = "fault")]
+    let module = {
+        let mut module = module;
+        super::framing::debug::register(&mut module);
+        module
+    };
+    Ok(Services {
+        methods: module.into(),
+        raw: Arc::new(RawStreams::new(driver.clone(), shutdown.clone())),
+        drain: Arc::new(Draining(driver)),
+    })
+}
+
+fn engine_settings(config: &Config) -> Settings {
+    Settings {
+        address: config.engine.as_ref().map(|setting| (setting.value.clone(), setting.source.to_string())),
+        docker_host: config.docker_host.clone(),
+        docker_context: config.docker_context.clone(),
+        docker_config: config.docker_config.clone(),
+        runtime_dir: config.runtime_dir.clone(),
+    }
+}
+
+/// One line about session files of the older tools, if there are some that the user was not told of.
+async fn legacy_notice(store: &Store) -> Option<String> {
+    let found: Vec<(usize, String)> = paths::legacy_stores()
+        .into_iter()
+        .filter_map(|old| {
+            Some((count_sessions(&old.dir)?, format!("{} in {}", old.origin, old.dir.display())))
+        })
+        .collect();
+    if found.is_empty() {
+        return None;
+    }
+    let total: usize = found.iter().map(|(n, _)| n).sum();
+    let places: Vec<String> = found.into_iter().map(|(_, place)| place).collect();
+    let notice =
+        format!("{total} old session files ({}) can be taken over with: abx import", places.join(", "));
+    tracing::info!("{notice}");
+    let remembered = notice.clone();
+    let new = store
+        .write(move |tx| {
+            let new = tx.meta(TOLD_KEY).as_ref() != Some(&remembered);
+            tx.set_meta(TOLD_KEY, &remembered).map(|()| new)
+        })
+        .await;
+    new.is_ok_and(|new| new).then_some(notice)
+}
+
+/// Number of session files in a directory of an older tool; none if there are none, or no such directory.
+fn count_sessions(dir: &Path) -> Option<usize> {
+    /// Enough to know that there are many.
+    const MOST: usize = 10_000;
+    let entries = std::fs::read_dir(dir).ok()?.take(MOST).flatten();
+    let count = entries.filter(|e| e.path().extension().is_some_and(|x| x == "json")).count();
+    (count > 0).then_some(count)
+}
+
+struct Draining(Driver);
+
+#[async_trait]
+impl Drain for Draining {
+    async fn drain(&self, deadline: Instant) {
+        self.0.drain(deadline).await;
+    }
+}

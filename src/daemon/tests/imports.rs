@@ -1,0 +1,113 @@
+//! Rows of the older tools, and of programs that keep rows here.
+
+use super::*;
+use crate::engine::RunState;
+use crate::model::session::EngineKind;
+use crate::proto::errors::Kind;
+use crate::proto::methods::ImportRow;
+use crate::proto::types::StoreRow;
+
+fn stored(name: &str) -> StoreRow {
+    StoreRow {
+        name: name.to_owned(),
+        sandbox_id: Some("sbx-1".to_owned()),
+        template: Some("base".to_owned()),
+        status: Some("running".to_owned()),
+        created_at: Some("2026-03-04T08:15:30Z".to_owned()),
+        last_connected: None,
+        metadata: [("owner".to_owned(), "team-a".to_owned())].into(),
+        extra: serde_json::from_str(r#"{"envdAccessToken":"hunter2"}"#).expect("an object"),
+    }
+}
+
+fn row(origin: &str, name: &str) -> ImportRow {
+    ImportRow {
+        origin: origin.to_owned(),
+        row: stored(name),
+        agent: Some("gemini".to_owned()),
+        sandbox: Some(format!("session-{name}")),
+        last_active: Some("2026-03-05T00:00:00Z".to_owned()),
+        exec_count: 12,
+        snapshot: Some(format!("{name}-20260305")),
+    }
+}
+
+async fn import(world: &World, rows: Vec<ImportRow>) -> Vec<String> {
+    world.driver.import(rows).await.expect("imports").into_iter().map(|o| o.outcome).collect()
+}
+
+#[tokio::test]
+async fn rows_of_the_sdk_are_listed_as_what_they_are_and_their_token_is_never_shown() {
+    let world = World::new();
+    assert_eq!(import(&world, vec![row("agent-sandbox", "a")]).await, ["imported"]);
+    let session = world.row("a");
+    assert_eq!((session.engine, session.status), (EngineKind::External, Status::Unknown));
+    assert_eq!(session.created_at.0, 1_772_612_130_000);
+    assert!(!format!("{session:?}").contains("hunter2"));
+    assert!(world.driver.store_list()[0].extra.is_empty());
+    assert_eq!(world.driver.store_load("a").expect("a row").extra["envdAccessToken"], "hunter2");
+    world.driver.compare_all(false).await.expect("compares");
+    assert_eq!(world.status("a"), Status::Unknown);
+    world.driver.delete("a", false).await.expect("can be deleted");
+}
+
+#[tokio::test]
+async fn rows_of_the_cli_are_adopted_saved_or_lost_as_the_engine_shows() {
+    let world = World::new();
+    let id = world.engine.add_container("agentkernel-session-there", RunState::Running);
+    world.engine.add_image("agentkernel-snap:saved-20260305");
+    let rows = vec![row("agentkernel", "there"), row("agentkernel", "saved"), row("agentkernel", "gone")];
+    assert_eq!(import(&world, rows).await, ["adopted", "imported", "imported"]);
+    let there = world.row("there");
+    assert_eq!((there.status, there.sandbox_id.as_ref()), (Status::Running, Some(&id)));
+    assert_eq!((there.agent.as_str(), there.exec_count), ("gemini", 12));
+    assert_eq!((world.status("saved"), world.row("saved").snapshots), (Status::Saved, 1));
+    assert_eq!(world.status("gone"), Status::Lost);
+    assert_eq!(world.driver.session("session-there").expect("by its old name").name.as_str(), "there");
+    world.stop("there").await.expect("an adopted session obeys");
+    world.resume("saved").await.expect("comes back from its snapshot");
+}
+
+#[tokio::test]
+async fn a_repeated_import_changes_nothing_and_a_second_owner_of_a_name_is_a_conflict() {
+    let world = World::new();
+    import(&world, vec![row("agent-sandbox", "a")]).await;
+    let before = world.row("a");
+    assert_eq!(import(&world, vec![row("agent-sandbox", "a")]).await, ["unchanged"]);
+    assert_eq!(import(&world, vec![row("agentkernel", "a")]).await, ["conflict"]);
+    assert_eq!(world.row("a"), before);
+    assert_eq!(import(&world, vec![row("agentkernel", "../evil")]).await, ["refused"]);
+}
+
+#[tokio::test]
+async fn rows_taken_over_while_the_engine_is_away_are_judged_when_it_is_back() {
+    let world = World::new();
+    world.engine.add_container("agentkernel-session-a", RunState::Exited);
+    world.engine.set_down(true);
+    assert_eq!(
+        import(&world, vec![row("agentkernel", "a"), row("agentkernel", "b")]).await,
+        ["imported", "imported"]
+    );
+    assert_eq!(world.status("a"), Status::Unknown);
+    world.engine.set_down(false);
+    world.driver.compare_all(true).await.expect("compares");
+    assert_eq!((world.status("a"), world.status("b")), (Status::Stopped, Status::Lost));
+}
+
+#[tokio::test]
+async fn programs_can_keep_rows_but_not_replace_sessions() {
+    let world = World::new();
+    world.start("mine").await.expect("starts");
+    assert_eq!(world.driver.store_save(stored("mine")).await.expect_err("taken").kind, Kind::SessionExists);
+    world.driver.store_save(stored("theirs")).await.expect("kept");
+    let changed = StoreRow { status: Some("stopped".into()), ..stored("theirs") };
+    world.driver.store_save(changed.clone()).await.expect("replaced");
+    assert_eq!(
+        world.driver.store_load("theirs"),
+        Some(StoreRow { created_at: Some("2026-03-04T08:15:30.000Z".into()), ..changed })
+    );
+    assert_eq!(world.driver.store_load("mine"), None);
+    assert!(!world.driver.store_delete("mine").await.expect("left alone"));
+    assert!(world.driver.store_delete("theirs").await.expect("deleted"));
+    assert_eq!(world.driver.count(), 1);
+}

@@ -1,0 +1,93 @@
+//! Timeout and idle, by a clock that the test turns.
+
+use std::time::Duration;
+
+use super::*;
+use crate::daemon::expiry;
+
+async fn until_status(world: &World, status: Status) {
+    for _ in 0..100_000 {
+        if world.status("a") == status {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    panic!("still {:?}", world.status("a"));
+}
+
+fn timed(timeout_ms: Option<u64>, idle_ms: Option<u64>) -> StartParams {
+    StartParams { timeout_ms, idle_ms, ..named("a") }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_stops_and_keeps_and_counts_again_from_resume() {
+    let world = World::new();
+    let timer = tokio::spawn(expiry::run(world.driver.clone()));
+    world.driver.start(timed(Some(60_000), None), Report::default()).await.expect("starts");
+    assert!(world.row("a").expires_at.is_some());
+    until_status(&world, Status::Stopped).await;
+    let row = world.row("a");
+    assert_eq!((row.reason, row.expires_at), (Some(Reason::Timeout), None));
+    assert_eq!(world.engine.containers().len(), 1, "the container stays");
+    assert!(world.resume("a").await.expect("resumes").expires_at.is_some());
+    until_status(&world, Status::Stopped).await;
+    timer.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_session_stops_but_not_while_something_runs_in_it() {
+    let world = World::new();
+    let timer = tokio::spawn(expiry::run(world.driver.clone()));
+    world.driver.start(timed(None, Some(60_000)), Report::default()).await.expect("starts");
+    let in_use = world.driver.0.usage.begin(&world.row("a").id);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(world.status("a"), Status::Running);
+    drop(in_use);
+    until_status(&world, Status::Stopped).await;
+    assert_eq!(world.row("a").reason, Some(Reason::Idle));
+    timer.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn looking_at_a_session_does_not_change_when_it_ends() {
+    let world = World::new();
+    world.driver.start(timed(Some(60_000), None), Report::default()).await.expect("starts");
+    let before = world.row("a").expires_at;
+    for _ in 0..10 {
+        world.driver.sessions();
+        world.row("a");
+        world.driver.compare_all(false).await.expect("compares");
+    }
+    assert_eq!(world.row("a").expires_at, before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_overdue_session_is_stopped_once_after_a_restart() {
+    let world = World::new();
+    world.driver.start(timed(Some(60_000), None), Report::default()).await.expect("starts");
+    let id = world.row("a").id.clone();
+    world
+        .driver
+        .0
+        .store
+        .update(&id, |s| s.expires_at = Some(crate::model::id::Timestamp(1)))
+        .await
+        .expect("a row");
+    let world = world.restart().await;
+    let timer = tokio::spawn(expiry::run(world.driver.clone()));
+    until_status(&world, Status::Stopped).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let stops = world.engine.calls().iter().filter(|c| c.starts_with("stop ")).count();
+    assert_eq!(stops, 1, "{:?}", world.engine.calls());
+    timer.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_that_failed_is_tried_again() {
+    let world = World::new();
+    let timer = tokio::spawn(expiry::run(world.driver.clone()));
+    world.driver.start(timed(Some(60_000), None), Report::default()).await.expect("starts");
+    world.engine.fail_next("stop", broken("stop"));
+    until_status(&world, Status::Stopped).await;
+    timer.abort();
+}

@@ -1,0 +1,114 @@
+//! Changes of the row: another name, another timeout, other labels.
+
+use std::sync::Arc;
+
+use crate::daemon::clock;
+use crate::daemon::driver::Driver;
+use crate::daemon::failure::Failure;
+use crate::daemon::resolve;
+use crate::engine::EngineError;
+use crate::fault;
+use crate::model::id::{SessionName, sandbox_name};
+use crate::model::session::{EngineKind, Session, Status};
+use crate::proto::methods::UpdateParams;
+use crate::store::error::StoreError;
+
+impl Driver {
+    /// Gives a session another name, and its sandbox with it. The table comes first: where the engine cannot follow at
+    /// once, the container gets its name at the next comparison.
+    ///
+    /// # Errors
+    /// As documented for `session.rename`.
+    pub async fn rename(&self, name: &str, new_name: &str) -> Result<Arc<Session>, Failure> {
+        let (this, name, new_name) = (self.clone(), name.to_owned(), new_name.to_owned());
+        self.submit(async move {
+            let new = SessionName::parse(&new_name)?;
+            let held = this.hold(&name).await?;
+            if held.session.name == new {
+                return Ok(held.session);
+            }
+            let id = held.session.id.clone();
+            this.0
+                .store
+                .write(move |tx| {
+                    let row = tx.session(&id).ok_or(StoreError::Gone { id: id.to_string() })?;
+                    if tx.session_named(new.as_str()).is_some() {
+                        return Err(StoreError::Exists { name: new.to_string() });
+                    }
+                    let named = |taken| Session {
+                        sandbox: match row.engine {
+                            EngineKind::External => row.sandbox.clone(),
+                            EngineKind::Docker => sandbox_name(&new, &row.id, taken),
+                        },
+                        name: new.clone(),
+                        ..row.clone()
+                    };
+                    tx.put_session(&named(false)).or_else(|error| match error {
+                        StoreError::Exists { .. } => tx.put_session(&named(true)),
+                        error => Err(error),
+                    })
+                })
+                .await?;
+            let mut held = held;
+            this.refresh(&mut held);
+            fault::point("rename.row").await;
+            this.name_container(&mut held).await;
+            Ok(held.session)
+        })
+        .await
+    }
+
+    /// Lets the container have the row's name for it.
+    pub(in crate::daemon) async fn name_container(&self, held: &mut crate::daemon::driver::Held) {
+        let Some(id) = held.session.sandbox_id.clone() else { return };
+        let outcome = match self.0.engine.rename(&id, &held.session.sandbox).await {
+            Err(EngineError::Conflict { .. }) => {
+                let renamed = self.commit(held, |s| s.sandbox = sandbox_name(&s.name, &s.id, true)).await;
+                if let Err(error) = renamed {
+                    tracing::warn!(%error, "cannot record another container name");
+                }
+                self.0.engine.rename(&id, &held.session.sandbox).await
+            }
+            other => other,
+        };
+        match outcome {
+            Ok(()) | Err(EngineError::NoSandbox { .. }) => {}
+            Err(error) => {
+                tracing::warn!(%error, sandbox = held.session.sandbox, "the container keeps its old name for now")
+            }
+        }
+    }
+
+    /// Changes timeout, idle time and metadata: all of it or none.
+    ///
+    /// # Errors
+    /// As documented for `session.update`.
+    pub async fn update(&self, params: UpdateParams) -> Result<Arc<Session>, Failure> {
+        let this = self.clone();
+        self.submit(async move {
+            let set = params.metadata.iter().filter_map(|(k, v)| Some((k.as_str(), v.as_deref()?)));
+            resolve::check_metadata(set)?;
+            let mut held = this.hold(&params.name).await?;
+            let now = clock::now();
+            this.commit(&mut held, move |s| {
+                if let Some(timeout) = params.timeout_ms {
+                    s.timeout_ms = (timeout > 0).then_some(timeout);
+                    let counts = matches!(s.status, Status::Running | Status::Paused);
+                    s.expires_at = s.timeout_ms.filter(|_| counts).map(|ms| now.plus_ms(ms));
+                }
+                if let Some(idle) = params.idle_ms {
+                    s.idle_ms = (idle > 0).then_some(idle);
+                }
+                for (key, value) in params.metadata {
+                    match value {
+                        Some(value) => s.metadata.insert(key, value),
+                        None => s.metadata.remove(&key),
+                    };
+                }
+            })
+            .await?;
+            Ok(held.session)
+        })
+        .await
+    }
+}

@@ -1,0 +1,95 @@
+//! Forking: a new session from a snapshot of another.
+
+use std::sync::Arc;
+
+use super::save::Naming;
+use crate::daemon::clock;
+use crate::daemon::driver::Driver;
+use crate::daemon::failure::Failure;
+use crate::daemon::progress::Report;
+use crate::model::id::{SessionId, SessionName, sandbox_name};
+use crate::model::session::{EngineKind, Operation, Session, Snapshot, Status};
+use crate::model::step::Verb;
+use crate::proto::methods::ForkParams;
+
+impl Driver {
+    /// Starts a new session from a snapshot of this one, taken now if none is named. A running source keeps running.
+    ///
+    /// # Errors
+    /// As documented for `session.fork`.
+    ///
+    /// # Cancel safety
+    /// The fork goes on when the caller is dropped.
+    pub async fn fork(&self, params: ForkParams, report: Report) -> Result<Arc<Session>, Failure> {
+        let this = self.clone();
+        self.submit(async move {
+            let name = SessionName::parse(&params.new_name)?;
+            if let Some(taken) = this.0.store.session(name.as_str()).filter(|s| s.name == name) {
+                let error = crate::store::error::StoreError::Exists { name: taken.name.to_string() };
+                return Err(error.into());
+            }
+            let (source, snapshot) = this.fork_point(&params, &report).await?;
+            this.require_image(&snapshot).await?;
+            let row = forked(&source, name);
+            let base = snapshot.name.clone();
+            let session = this.create_session(row, &snapshot.image_id, report).await?;
+            this.remember_base(&session, &base).await?;
+            Ok(session)
+        })
+        .await
+    }
+
+    async fn fork_point(
+        &self,
+        params: &ForkParams,
+        report: &Report,
+    ) -> Result<(Arc<Session>, Arc<Snapshot>), Failure> {
+        let mut held = self.hold(&params.name).await?;
+        if let Some(name) = &params.snapshot {
+            let snapshot = self.own_snapshot(&held.session, name)?;
+            return Ok((held.session, snapshot));
+        }
+        let plan = self.plan_true(&mut held, Verb::Fork).await?;
+        let snapshot = if plan.operation.is_some() {
+            let note = Some(format!("fork to {}", params.new_name));
+            self.take_snapshot(&mut held, &plan, Naming { name: None, note }, report).await?
+        } else {
+            self.newest_snapshot(&held.session).ok_or_else(|| Failure::no_snapshot(&params.name))?
+        };
+        Ok((held.session, snapshot))
+    }
+}
+
+/// The new row: everything of the source but its identity, its history, and the host ports that only one can have.
+fn forked(source: &Session, name: SessionName) -> Session {
+    let id = SessionId::new(uuid::Uuid::now_v7().to_string());
+    let now = clock::now();
+    let mut spec = source.spec.clone();
+    for port in &mut spec.ports {
+        port.host = None;
+        port.fixed = false;
+    }
+    Session {
+        sandbox: sandbox_name(&name, &id, false),
+        id,
+        name,
+        sandbox_id: None,
+        engine: EngineKind::Docker,
+        image_id: None,
+        status: Status::Starting,
+        operation: Some(Operation::Start),
+        reason: None,
+        created_at: now,
+        last_active: now,
+        last_connected: None,
+        expires_at: None,
+        exec_count: 0,
+        oom_events: 0,
+        snapshot: None,
+        snapshots: 0,
+        spec,
+        external: None,
+        revision: 0,
+        ..source.clone()
+    }
+}

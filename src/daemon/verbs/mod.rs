@@ -1,0 +1,10 @@
+//! What each verb does, step by step: the intent, the engine, the outcome.
+
+pub mod change;
+pub mod fork;
+pub mod import;
+pub mod power;
+pub mod remove;
+pub mod save;
+pub mod start;
+pub mod stored;

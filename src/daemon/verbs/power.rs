@@ -1,0 +1,199 @@
+//! Stop, resume, connect, pause and unpause.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::daemon::clock;
+use crate::daemon::driver::{Driver, Held, MAX_GRACE};
+use crate::daemon::failure::Failure;
+use crate::daemon::progress::Report;
+use crate::fault;
+use crate::model::session::{Reason, Session, Status};
+use crate::model::step::{Plan, Step, Verb, plan};
+use crate::proto::errors::Kind;
+
+impl Driver {
+    /// Stops a session and says why. One that does not run is left as it is.
+    ///
+    /// # Errors
+    /// As documented for `session.stop`.
+    ///
+    /// # Cancel safety
+    /// The stop goes on when the caller is dropped.
+    pub async fn stop(&self, name: &str, grace: Duration, reason: Reason) -> Result<Arc<Session>, Failure> {
+        let (this, name) = (self.clone(), name.to_owned());
+        self.submit(async move {
+            let mut held = this.hold(&name).await?;
+            this.stop_held(&mut held, grace.min(MAX_GRACE), reason).await?;
+            Ok(held.session)
+        })
+        .await
+    }
+
+    /// Stops a session whose turn it is.
+    pub(in crate::daemon) async fn stop_held(
+        &self,
+        held: &mut Held,
+        grace: Duration,
+        reason: Reason,
+    ) -> Result<(), Failure> {
+        let plan = self.plan_true(held, Verb::Stop).await?;
+        let Some(operation) = plan.operation else { return Ok(()) };
+        self.intend(held, operation).await?;
+        let done = self.stop_sandbox(held, grace).await;
+        self.or_settle(held, done, "stop").await?;
+        self.now_stopped(held, Status::Stopped, Some(reason)).await
+    }
+
+    /// Brings a session back, or goes back to one of its snapshots.
+    ///
+    /// # Errors
+    /// As documented for `session.resume`. A failed resume leaves row, container and snapshots.
+    pub async fn resume(
+        &self,
+        name: &str,
+        snapshot: Option<String>,
+        report: Report,
+    ) -> Result<Arc<Session>, Failure> {
+        let (this, name) = (self.clone(), name.to_owned());
+        self.submit(async move {
+            let mut held = this.hold(&name).await?;
+            match snapshot {
+                Some(snapshot) => this.roll_back(&mut held, &snapshot, &report).await?,
+                None => this.resume_held(&mut held).await?,
+            }
+            Ok(held.session)
+        })
+        .await
+    }
+
+    /// Brings a session back whose turn it is.
+    pub(in crate::daemon) async fn resume_held(&self, held: &mut Held) -> Result<(), Failure> {
+        let plan = self.plan_true(held, Verb::Resume).await?;
+        self.carry_to_running(held, &plan).await
+    }
+
+    async fn carry_to_running(&self, held: &mut Held, plan: &Plan) -> Result<(), Failure> {
+        let Some(operation) = plan.operation else { return Ok(()) };
+        let seen = self.observe(&held.session).await?;
+        self.intend(held, operation).await?;
+        let done = if plan.steps == [Step::Unpause] {
+            self.thaw(held).await
+        } else {
+            self.bring(held, seen.as_ref()).await
+        };
+        self.or_settle(held, done, "resume").await
+    }
+
+    async fn thaw(&self, held: &mut Held) -> Result<(), Failure> {
+        let id = held.session.sandbox_id.clone().unwrap_or_default();
+        fault::point("unpause.before").await;
+        self.0.engine.unpause(&id).await?;
+        fault::point("unpause.after").await;
+        self.commit(held, |s| {
+            s.status = Status::Running;
+            s.operation = None;
+            s.reason = None;
+        })
+        .await
+    }
+
+    /// Resumes a session if it does not run, and stamps it as connected to.
+    ///
+    /// # Errors
+    /// As documented for `session.connect`.
+    pub async fn connect(&self, name: &str) -> Result<Arc<Session>, Failure> {
+        let (this, name) = (self.clone(), name.to_owned());
+        self.submit(async move { this.connect_now(&name).await }).await
+    }
+
+    /// As [`Driver::connect`], inside an operation that is counted already.
+    pub(super) async fn connect_now(&self, name: &str) -> Result<Arc<Session>, Failure> {
+        let mut held = self.hold(name).await?;
+        self.resume_held(&mut held).await?;
+        let now = clock::now();
+        self.0.usage.touch(&held.session.id);
+        self.commit(&mut held, move |s| {
+            s.last_connected = Some(now);
+            s.last_active = now;
+        })
+        .await?;
+        Ok(held.session)
+    }
+
+    /// Freezes a session.
+    ///
+    /// # Errors
+    /// As documented for `session.pause`.
+    pub async fn pause(&self, name: &str) -> Result<Arc<Session>, Failure> {
+        let (this, name) = (self.clone(), name.to_owned());
+        self.submit(async move {
+            let mut held = this.hold(&name).await?;
+            let plan = this.plan_true(&mut held, Verb::Pause).await?;
+            let Some(operation) = plan.operation else { return Ok(held.session) };
+            this.intend(&mut held, operation).await?;
+            let id = held.session.sandbox_id.clone().unwrap_or_default();
+            fault::point("pause.before").await;
+            let done = this.0.engine.pause(&id).await.map_err(Failure::from);
+            fault::point("pause.after").await;
+            this.or_settle(&mut held, done, "pause").await?;
+            this.commit(&mut held, |s| {
+                s.status = Status::Paused;
+                s.operation = None;
+            })
+            .await?;
+            Ok(held.session)
+        })
+        .await
+    }
+
+    /// Thaws a session.
+    ///
+    /// # Errors
+    /// As documented for `session.unpause`.
+    pub async fn unpause(&self, name: &str) -> Result<Arc<Session>, Failure> {
+        let (this, name) = (self.clone(), name.to_owned());
+        self.submit(async move {
+            let mut held = this.hold(&name).await?;
+            let plan = this.plan_true(&mut held, Verb::Unpause).await?;
+            this.carry_to_running(&mut held, &plan).await?;
+            Ok(held.session)
+        })
+        .await
+    }
+
+    /// Plans a verb on what is true now: the row is first compared with its container. Where the engine does not
+    /// answer, a verb that would change nothing still succeeds.
+    pub(in crate::daemon) async fn plan_true(&self, held: &mut Held, verb: Verb) -> Result<Plan, Failure> {
+        let compared = self.settle_held(held).await;
+        let planned = plan(&held.session, verb).map_err(|refusal| Failure::refused(&held.session, refusal));
+        match (compared, planned) {
+            (Ok(()), planned) => planned,
+            (Err(_), Ok(plan)) if plan.operation.is_none() && held.session.operation.is_none() => Ok(plan),
+            (Err(_), Err(refused)) if refused.kind == Kind::WrongState => Err(refused),
+            (Err(failure), _) => Err(failure.about(held.session.name.as_str())),
+        }
+    }
+
+    /// After a step that failed: lets the row say what is seen, so that no operation hangs on it, and gives the
+    /// failure back.
+    pub(in crate::daemon) async fn or_settle<T>(
+        &self,
+        held: &mut Held,
+        done: Result<T, Failure>,
+        verb: &str,
+    ) -> Result<T, Failure> {
+        let failure = match done {
+            Ok(value) => return Ok(value),
+            Err(failure) => failure,
+        };
+        if let Err(error) = self.recover_held(held).await {
+            tracing::warn!(%error, session = %held.session.name, verb, "will compare again when the engine answers");
+            self.0.compare.notify_one();
+        }
+        let name = held.session.name.as_str();
+        let doing = format!("cannot {verb} session '{name}'");
+        let failure = failure.about(name);
+        Err(if failure.message.starts_with(&doing) { failure } else { failure.while_doing(doing) })
+    }
+}

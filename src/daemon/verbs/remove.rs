@@ -1,0 +1,104 @@
+//! Deleting a session.
+
+use crate::daemon::driver::{Driver, Held};
+use crate::daemon::failure::Failure;
+use crate::engine::labels;
+use crate::fault;
+use crate::model::session::{EngineKind, SnapshotState};
+use crate::model::step::{Verb, plan};
+use crate::proto::methods::DeleteResult;
+
+impl Driver {
+    /// Removes container and row, and the snapshots unless they are to be kept.
+    ///
+    /// # Errors
+    /// As documented for `session.delete`. Where the engine goes away half-way, the intent is kept and carried out as
+    /// soon as it answers again; where it is away from the start, nothing changes.
+    ///
+    /// # Cancel safety
+    /// The deletion goes on when the caller is dropped.
+    pub async fn delete(&self, name: &str, keep_snapshots: bool) -> Result<DeleteResult, Failure> {
+        let (this, name) = (self.clone(), name.to_owned());
+        self.submit(async move {
+            let mut held = this.hold(&name).await?;
+            let doing = format!("cannot delete session '{}'", held.session.name);
+            let failed = |failure: Failure| failure.while_doing(doing.clone()).about(&name);
+            this.observe(&held.session).await.map_err(|e| failed(e.into()))?;
+            let verb = Verb::Delete { keep_snapshots };
+            let plan =
+                plan(&held.session, verb).map_err(|refusal| Failure::refused(&held.session, refusal))?;
+            if let Some(operation) = plan.operation {
+                this.intend(&mut held, operation).await?;
+            }
+            match this.finish_delete(&held, keep_snapshots).await {
+                Ok(result) => Ok(result),
+                Err(failure) => Err(failed(this.half_deleted(&mut held, failure).await)),
+            }
+        })
+        .await
+    }
+
+    /// Carries a committed deletion to its end.
+    pub(in crate::daemon) async fn finish_delete(
+        &self,
+        held: &Held,
+        keep_snapshots: bool,
+    ) -> Result<DeleteResult, Failure> {
+        fault::point("delete.before").await;
+        if held.session.engine != EngineKind::External {
+            self.remove_containers(held).await?;
+        }
+        fault::point("delete.container").await;
+        let mut removed = Vec::new();
+        for snapshot in self.0.store.snapshots(Some(&held.session.id)) {
+            if keep_snapshots && snapshot.state == SnapshotState::Ready {
+                continue;
+            }
+            self.remove_snapshot(&snapshot).await?;
+            if snapshot.state != SnapshotState::Creating {
+                removed.push(snapshot.name.clone());
+            }
+        }
+        fault::point("delete.snapshots").await;
+        let id = held.session.id.clone();
+        let (gone, key) = (id.clone(), crate::daemon::effects::base_key(&held.session));
+        self.0
+            .store
+            .write(move |tx| {
+                tx.set_meta(&key, "")?;
+                tx.delete_session(&gone)
+            })
+            .await?;
+        fault::point("delete.after").await;
+        self.forget(&id);
+        removed.reverse();
+        Ok(DeleteResult { deleted: held.session.name.to_string(), snapshots: removed })
+    }
+
+    /// The recorded container, and any other that carries the session's label.
+    async fn remove_containers(&self, held: &Held) -> Result<(), Failure> {
+        if let Some(id) = &held.session.sandbox_id {
+            self.0.engine.remove(id).await?;
+        }
+        for seen in self.0.engine.list(&self.label()).await? {
+            if seen.labels.get(labels::SESSION_ID).is_some_and(|id| id == held.session.id.as_str()) {
+                self.0.engine.remove(&seen.id).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// After a deletion that failed: if the container is still there, the session is as it was; otherwise the deletion
+    /// is carried on later, and the caller is told.
+    async fn half_deleted(&self, held: &mut Held, mut failure: Failure) -> Failure {
+        if let Ok(Some(_)) = self.observe(&held.session).await {
+            if let Err(error) = self.commit(held, |s| s.operation = None).await {
+                tracing::error!(%error, "cannot take back the intent to delete");
+            }
+            return failure;
+        }
+        self.0.compare.notify_one();
+        failure.causes.push("the deletion is carried on as soon as that is mended".to_owned());
+        failure
+    }
+}

@@ -1,0 +1,373 @@
+//! Snapshots: taking one, going back to one, deleting some.
+
+use std::sync::Arc;
+
+use crate::daemon::clock;
+use crate::daemon::driver::{DEFAULT_GRACE, Driver, Held};
+use crate::daemon::effects::base_key;
+use crate::daemon::failure::{Failure, quoted};
+use crate::daemon::progress::Report;
+use crate::engine::{CommitSpec, Image};
+use crate::fault;
+use crate::model::id::{SessionName, SnapshotId, Timestamp};
+use crate::model::session::{Excluded, Operation, Reason, Session, Snapshot, SnapshotState, Status};
+use crate::model::step::{Plan, Step, Verb};
+use crate::proto::errors::Kind;
+use crate::store::Tx;
+use crate::store::error::StoreError;
+
+/// How a snapshot is to be called.
+#[derive(Debug, Clone, Default)]
+pub struct Naming {
+    /// Its name; one made of the session's name and the day if none.
+    pub name: Option<String>,
+    /// The user's words.
+    pub note: Option<String>,
+}
+
+impl Driver {
+    /// Saves a session. With `keep_running` it is left as it was.
+    ///
+    /// # Errors
+    /// As documented for `session.save`.
+    ///
+    /// # Cancel safety
+    /// The save goes on when the caller is dropped.
+    pub async fn save(
+        &self,
+        name: &str,
+        naming: Naming,
+        keep_running: bool,
+        report: Report,
+    ) -> Result<(Arc<Session>, Arc<Snapshot>), Failure> {
+        let (this, name) = (self.clone(), name.to_owned());
+        self.submit(async move {
+            let mut held = this.hold(&name).await?;
+            let distinct = naming.name.is_some() || naming.note.is_some();
+            let plan = this.plan_true(&mut held, Verb::Save { keep_running, distinct }).await?;
+            let snapshot = if plan.operation.is_some() {
+                this.take_snapshot(&mut held, &plan, naming, &report).await?
+            } else {
+                this.newest_snapshot(&held.session).ok_or_else(|| Failure::no_snapshot(&name))?
+            };
+            Ok((held.session, snapshot))
+        })
+        .await
+    }
+
+    /// Carries out a plan that takes a snapshot.
+    pub(super) async fn take_snapshot(
+        &self,
+        held: &mut Held,
+        plan: &Plan,
+        naming: Naming,
+        report: &Report,
+    ) -> Result<Arc<Snapshot>, Failure> {
+        let snapshot = self.intend_snapshot(held, plan, naming).await?;
+        let done = self.carry_out(held, plan, &snapshot, report).await;
+        let (image, excluded) = self.or_settle(held, done, "save").await?;
+        let ready = Snapshot {
+            image_id: image.id,
+            size_bytes: image.size_bytes,
+            excluded,
+            state: SnapshotState::Ready,
+            ..snapshot
+        };
+        let ends_in = plan.ends_in;
+        let name = ready.name.clone();
+        fault::point("save.outcome").await;
+        let (id, key) = (held.session.id.clone(), base_key(&held.session));
+        self.0
+            .store
+            .write(move |tx| {
+                tx.put_snapshot(&ready)?;
+                tx.set_meta(&key, &ready.name)?;
+                let mut session = tx.session(&id).ok_or(StoreError::Gone { id: id.to_string() })?;
+                session.operation = None;
+                if session.status != ends_in {
+                    session.status = ends_in;
+                    session.reason = Some(Reason::User);
+                }
+                if ends_in != Status::Running {
+                    session.expires_at = None;
+                }
+                tx.put_session(&session)
+            })
+            .await?;
+        self.refresh(held);
+        self.0.store.snapshot(&name).ok_or_else(|| Failure::no_snapshot(&name))
+    }
+
+    /// Commits the operation and the row of a snapshot that is being made.
+    async fn intend_snapshot(
+        &self,
+        held: &mut Held,
+        plan: &Plan,
+        naming: Naming,
+    ) -> Result<Snapshot, Failure> {
+        let given = naming.name.as_deref().map(SessionName::parse).transpose()?;
+        let operation = plan.operation.unwrap_or(Operation::Save);
+        let session = held.session.clone();
+        let now = clock::now();
+        let draft = Snapshot {
+            id: SnapshotId::new(uuid::Uuid::now_v7().to_string()),
+            name: String::new(),
+            session: Some(session.id.clone()),
+            session_name: session.name.to_string(),
+            image_id: String::new(),
+            created_at: now,
+            note: naming.note,
+            parent: None,
+            size_bytes: 0,
+            excluded: Vec::new(),
+            state: SnapshotState::Creating,
+        };
+        let key = base_key(&session);
+        let made = self
+            .0
+            .store
+            .write(move |tx| {
+                let name = given.map_or_else(|| free_name(tx, &session, now), |n| n.as_str().to_owned());
+                let parent = tx.meta(&key).filter(|parent| tx.snapshot_named(parent).is_some());
+                let snapshot = Snapshot { name, parent, ..draft };
+                tx.put_snapshot(&snapshot)?;
+                let mut row =
+                    tx.session(&session.id).ok_or(StoreError::Gone { id: session.id.to_string() })?;
+                row.operation = Some(operation);
+                tx.put_session(&row)?;
+                Ok(snapshot)
+            })
+            .await?;
+        self.refresh(held);
+        fault::point("intent").await;
+        Ok(made)
+    }
+
+    async fn carry_out(
+        &self,
+        held: &mut Held,
+        plan: &Plan,
+        snapshot: &Snapshot,
+        report: &Report,
+    ) -> Result<(Image, Vec<Excluded>), Failure> {
+        let Some(id) = held.session.sandbox_id.clone() else {
+            return Err(Failure::new(
+                Kind::WrongState,
+                "its container is gone, and its newest snapshot holds its files",
+            ));
+        };
+        let mut made = None;
+        for step in plan.steps {
+            match step {
+                Step::Stop => self.stop_sandbox(held, DEFAULT_GRACE).await?,
+                Step::Pause => {
+                    fault::point("pause.before").await;
+                    self.0.engine.pause(&id).await?;
+                    fault::point("pause.after").await;
+                }
+                Step::Unpause => {
+                    fault::point("unpause.before").await;
+                    self.0.engine.unpause(&id).await?;
+                    fault::point("unpause.after").await;
+                }
+                Step::Snapshot => {
+                    report.line(format!("saving {}", snapshot.name));
+                    let excluded = self.0.engine.excluded(&id).await?;
+                    fault::point("commit.before").await;
+                    let image = self.0.engine.commit(&self.commit_spec(held, snapshot, &id)).await?;
+                    fault::point("commit.after").await;
+                    made = Some((image, excluded));
+                }
+                Step::Bring | Step::Replace | Step::Remove => {}
+            }
+        }
+        made.ok_or_else(|| Failure::new(Kind::Internal, "the plan took no snapshot"))
+    }
+
+    fn commit_spec(&self, held: &Held, snapshot: &Snapshot, sandbox_id: &str) -> CommitSpec {
+        CommitSpec {
+            sandbox_id: sandbox_id.to_owned(),
+            snapshot: snapshot.id.clone(),
+            name: snapshot.name.clone(),
+            session: held.session.id.clone(),
+            session_name: held.session.name.to_string(),
+            home: self.label(),
+            note: snapshot.note.clone(),
+        }
+    }
+
+    /// Goes back to a snapshot: what is there is saved first, then a new container takes the old one's place.
+    pub(super) async fn roll_back(
+        &self,
+        held: &mut Held,
+        name: &str,
+        report: &Report,
+    ) -> Result<(), Failure> {
+        let target = self.own_snapshot(&held.session, name)?;
+        self.plan_true(held, Verb::Rollback).await?;
+        self.require_image(&target).await?;
+        let old = self.observe(&held.session).await?;
+        if let Some(old) = &old {
+            let operation = Operation::Save;
+            let stop: &[Step] = &[Step::Stop, Step::Snapshot];
+            let plan = Plan { operation: Some(operation), steps: stop, ends_in: Status::Stopped };
+            let note = Some(format!("before going back to {name}"));
+            if self.differs(held, &target) {
+                self.take_snapshot(held, &plan, Naming { name: None, note }, report).await?;
+            }
+            self.intend(held, Operation::Resume).await?;
+            let aside = format!("{}-replaced-{}", held.session.sandbox, short(&old.id));
+            let moved = self.0.engine.rename(&old.id, &aside).await.map_err(Failure::from);
+            self.or_settle(held, moved, "resume").await?;
+        } else {
+            self.intend(held, Operation::Resume).await?;
+        }
+        fault::point("replace.before").await;
+        let made = self.make_from(held, &target).await;
+        if made.is_err() {
+            self.put_back(held, old.as_ref().map(|o| o.id.clone())).await;
+        }
+        self.or_settle(held, made, "resume").await?;
+        if let Some(old) = old {
+            fault::point("replace.remove").await;
+            if let Err(error) = self.0.engine.remove(&old.id).await {
+                tracing::warn!(%error, "the replaced container stays until the next comparison");
+                self.0.compare.notify_one();
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the container holds anything that going back to `target` would lose: it does unless the session was
+    /// saved to that very snapshot and has not run since.
+    fn differs(&self, held: &Held, target: &Snapshot) -> bool {
+        let saved = held.session.status == Status::Saved;
+        !(saved && held.session.snapshot.as_deref() == Some(target.name.as_str()))
+    }
+
+    async fn make_from(&self, held: &mut Held, target: &Snapshot) -> Result<(), Failure> {
+        let made = self.create_sandbox(held, &target.image_id).await?;
+        self.remember_base(&held.session, &target.name).await?;
+        let started = self.start_sandbox(&made.id).await?;
+        self.now_running(held, &started).await
+    }
+
+    /// After a going-back that failed: the old container is the session's again.
+    async fn put_back(&self, held: &mut Held, old: Option<String>) {
+        let made = held.session.sandbox_id.clone().filter(|id| Some(id) != old.as_ref());
+        if let Some(made) = made
+            && let Err(error) = self.0.engine.remove(&made).await
+        {
+            tracing::warn!(%error, "the new container stays until the next comparison");
+        }
+        let sandbox = held.session.sandbox.clone();
+        if let Some(id) = old.clone()
+            && let Err(error) = self.0.engine.rename(&id, &sandbox).await
+        {
+            tracing::warn!(%error, "the container keeps its temporary name until the next comparison");
+        }
+        if let Err(error) = self.commit(held, move |s| s.sandbox_id = old).await {
+            tracing::error!(%error, "cannot record the old container again");
+        }
+    }
+
+    /// A snapshot of this session's timeline, by name.
+    pub(super) fn own_snapshot(&self, session: &Session, name: &str) -> Result<Arc<Snapshot>, Failure> {
+        let found = self.0.store.snapshot(name).filter(|s| s.state == SnapshotState::Ready);
+        let found = found.filter(|s| s.session.as_ref() == Some(&session.id));
+        found.ok_or_else(|| {
+            let text = format!("session '{}' has no snapshot named '{name}'", session.name);
+            Failure::new(Kind::SnapshotNotFound, text)
+                .hint(format!("abx snapshot list {}", quoted(session.name.as_str())))
+                .about(session.name.as_str())
+        })
+    }
+
+    /// Deletes snapshots. All names are checked before the first is deleted.
+    ///
+    /// # Errors
+    /// As documented for `snapshot.delete`.
+    pub async fn delete_snapshots(&self, names: Vec<String>) -> Result<Vec<String>, Failure> {
+        let this = self.clone();
+        self.submit(async move {
+            for name in &names {
+                this.ready_snapshot(name)?;
+            }
+            let mut deleted = Vec::new();
+            for name in names {
+                let snapshot = this.ready_snapshot(&name)?;
+                let held = match &snapshot.session {
+                    Some(id) => this.hold_id(id).await,
+                    None => None,
+                };
+                if let Some(held) = &held {
+                    this.refuse_last(held, &snapshot).await?;
+                }
+                this.remove_snapshot(&snapshot).await?;
+                if let Some(mut held) = held {
+                    this.refresh(&mut held);
+                    if held.session.status == Status::Saved && held.session.snapshots == 0 {
+                        this.commit(&mut held, |s| s.status = Status::Stopped).await?;
+                    }
+                }
+                deleted.push(name);
+            }
+            Ok(deleted)
+        })
+        .await
+    }
+
+    fn ready_snapshot(&self, name: &str) -> Result<Arc<Snapshot>, Failure> {
+        let found = self.0.store.snapshot(name).filter(|s| s.state == SnapshotState::Ready);
+        found.ok_or_else(|| Failure::no_snapshot(name))
+    }
+
+    /// The only thing that still holds a session's files is not deleted on its own.
+    async fn refuse_last(&self, held: &Held, snapshot: &Snapshot) -> Result<(), Failure> {
+        let newest = self.newest_snapshot(&held.session);
+        let last = held.session.snapshots == 1 && newest.is_some_and(|s| s.id == snapshot.id);
+        if !last || self.observe(&held.session).await?.is_some() {
+            return Ok(());
+        }
+        let name = held.session.name.as_str();
+        let text = format!("snapshot '{}' is all that is left of session '{name}'", snapshot.name);
+        Err(Failure::new(Kind::WrongState, text)
+            .hint(format!("abx session delete {}", quoted(name)))
+            .about(name))
+    }
+
+    /// Removes a snapshot's image, then its row, with the intent committed first.
+    pub(in crate::daemon) async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), Failure> {
+        let (id, gone) = (snapshot.id.clone(), snapshot.id.clone());
+        let marked = Snapshot { state: SnapshotState::Deleting, ..snapshot.clone() };
+        self.0.store.write(move |tx| tx.put_snapshot(&marked)).await?;
+        fault::point("snapshot.remove.before").await;
+        self.0.engine.remove_snapshot(&id).await?;
+        fault::point("snapshot.remove.after").await;
+        Ok(self.0.store.write(move |tx| tx.delete_snapshot(&gone)).await?)
+    }
+
+    /// Reads the row again after a change that touched more than the row.
+    pub(in crate::daemon) fn refresh(&self, held: &mut Held) {
+        if let Some(session) = self.0.store.session_by_id(&held.session.id) {
+            held.session = session;
+        }
+        self.0.deadlines.notify_one();
+    }
+}
+
+/// `NAME-YYYYMMDD`, then `-2` and so on.
+fn free_name(tx: &Tx<'_>, session: &Session, now: Timestamp) -> String {
+    let base = format!("{}-{}", session.name, clock::day(now));
+    let mut name = base.clone();
+    let mut n = 2_u32;
+    while tx.snapshot_named(&name).is_some() {
+        name = format!("{base}-{n}");
+        n += 1;
+    }
+    name
+}
+
+fn short(id: &str) -> &str {
+    id.get(..8).unwrap_or(id)
+}

@@ -1,0 +1,138 @@
+//! Starting a session: row first, then container, then running; on failure both are gone and the name is free.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::daemon::driver::{Driver, Held};
+use crate::daemon::failure::Failure;
+use crate::daemon::progress::Report;
+use crate::daemon::resolve::{self, Place};
+use crate::engine::EngineError;
+use crate::fault;
+use crate::model::id::sandbox_name;
+use crate::model::session::Session;
+use crate::proto::methods::StartParams;
+use crate::store::error::StoreError;
+
+impl Driver {
+    /// Starts a session, or connects to one of this name if the caller asked for that.
+    ///
+    /// # Errors
+    /// As documented for `session.start`.
+    ///
+    /// # Cancel safety
+    /// The start goes on when the caller is dropped.
+    pub async fn start(&self, params: StartParams, report: Report) -> Result<Arc<Session>, Failure> {
+        let this = self.clone();
+        self.submit(async move {
+            let socket = this.engine_socket();
+            let place = Place { config: this.config(), home: this.home(), engine_socket: socket.as_deref() };
+            let row = resolve::session(&params, place)?;
+            let image = row.image.clone().unwrap_or_default();
+            let name = row.name.clone();
+            match this.create_session(row, &image, report).await {
+                Err(failure) if failure.kind == crate::proto::errors::Kind::SessionExists && params.reuse => {
+                    this.connect_now(name.as_str()).await
+                }
+                result => result,
+            }
+        })
+        .await
+    }
+
+    /// Carries a new row to running, and takes everything back if that fails.
+    pub(super) async fn create_session(
+        &self,
+        row: Session,
+        image: &str,
+        report: Report,
+    ) -> Result<Arc<Session>, Failure> {
+        let name = row.name.clone();
+        let id = row.id.clone();
+        let turn = self.turn(&id).await;
+        let inserted = self.insert(row).await;
+        let (Ok(()), Some(session)) = (&inserted, self.0.store.session_by_id(&id)) else {
+            self.forget(&id);
+            return Err(inserted.err().unwrap_or_else(|| Failure::no_session(name.as_str())));
+        };
+        let mut held = Held::new(session, turn);
+        fault::point("start.row").await;
+        match self.bring_up(&mut held, image, report).await {
+            Ok(()) => Ok(held.session),
+            Err(failure) => {
+                let failure =
+                    failure.while_doing(format!("cannot start session '{name}'")).about(name.as_str());
+                Err(self.take_back(held, failure).await)
+            }
+        }
+    }
+
+    /// Puts the row in the table. A container name that another row has gives way.
+    async fn insert(&self, row: Session) -> Result<(), Failure> {
+        self.0
+            .store
+            .write(move |tx| match tx.insert_session(&row) {
+                Err(StoreError::Exists { .. }) if tx.session_named(row.name.as_str()).is_none() => {
+                    let sandbox = sandbox_name(&row.name, &row.id, true);
+                    tx.insert_session(&Session { sandbox, ..row })
+                }
+                result => result,
+            })
+            .await?;
+        Ok(())
+    }
+
+    async fn bring_up(&self, held: &mut Held, image: &str, report: Report) -> Result<(), Failure> {
+        self.require_or_pull(image, report).await?;
+        let made = self.create_sandbox(held, image).await?;
+        let started = self.start_sandbox(&made.id).await?;
+        self.now_running(held, &started).await
+    }
+
+    async fn require_or_pull(&self, image: &str, report: Report) -> Result<(), Failure> {
+        if self.0.engine.image(image).await?.is_some() {
+            return Ok(());
+        }
+        report.line(format!("pulling {image}"));
+        self.0.engine.pull(image, Box::new(move |step| report.pull(&step))).await?;
+        Ok(())
+    }
+
+    /// Removes what a failed start made. Where the engine does not answer any more, the row stays, marked as being
+    /// started, and is taken back as soon as the engine answers.
+    async fn take_back(&self, held: Held, failure: Failure) -> Failure {
+        match self.undo_start(&held).await {
+            Ok(()) => failure,
+            Err(error) => {
+                tracing::warn!(%error, "cannot take back a failed start yet");
+                self.0.compare.notify_one();
+                failure
+            }
+        }
+    }
+
+    /// Removes the container of a start that nobody was told of, then its row.
+    pub(in crate::daemon) async fn undo_start(&self, held: &Held) -> Result<(), EngineError> {
+        // The create may have happened although its answer never came: look by label, not only by recorded id.
+        let label = held.session.id.as_str();
+        for seen in self.0.engine.list(&self.label()).await? {
+            if seen.labels.get(crate::engine::labels::SESSION_ID).is_some_and(|id| id == label) {
+                self.0.engine.remove(&seen.id).await?;
+            }
+        }
+        let id = held.session.id.clone();
+        tracing::info!(session = %held.session.name, "took back a start that did not end");
+        let gone = id.clone();
+        if let Err(error) = self.0.store.write(move |tx| tx.delete_session(&gone)).await {
+            tracing::error!(%error, "cannot remove the row of a failed start");
+        }
+        self.forget(&id);
+        Ok(())
+    }
+
+    /// The engine's own socket, where it is one of this machine.
+    pub(in crate::daemon) fn engine_socket(&self) -> Option<PathBuf> {
+        let about = self.engine_state().about?;
+        about.address.strip_prefix("unix://").map(PathBuf::from)
+    }
+}

@@ -1,0 +1,119 @@
+//! Following the engine: its events are hints, what it shows when asked is the truth.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::driver::{Driver, EngineState};
+use super::failure::Failure;
+use crate::engine::{EngineError, Hint};
+use crate::model::session::Session;
+
+/// Time between two looks for an engine that is away. A container that died meanwhile must show within five seconds of
+/// the engine's return.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Time between two comparisons of everything while events flow: events may be lost.
+const FULL_COMPARE: Duration = Duration::from_secs(60);
+
+/// How long hints are gathered before they are looked into: one stop gives four of them.
+const GATHER: Duration = Duration::from_millis(50);
+
+/// Follows the engine for ever.
+pub(super) async fn run(driver: Driver) {
+    let mut away_since_compared = false;
+    loop {
+        match follow(&driver, &mut away_since_compared).await {
+            Ok(()) => tracing::info!("the engine closed its event stream"),
+            Err(error) => note_problem(&driver, &error),
+        }
+        away_since_compared = true;
+        sleep(RETRY).await;
+    }
+}
+
+fn note_problem(driver: &Driver, error: &EngineError) {
+    let mut state = driver.engine_state();
+    let problem = error.to_string();
+    if state.problem.as_ref() != Some(&problem) {
+        tracing::warn!(problem, "the engine does not answer");
+        state.problem = Some(problem);
+        driver.set_engine_state(state);
+    }
+}
+
+/// One connection: learn what the engine is, listen, compare everything, then look into each hint.
+async fn follow(driver: &Driver, away: &mut bool) -> Result<(), EngineError> {
+    let engine = Arc::clone(&driver.0.engine);
+    let about = engine.about().await?;
+    tracing::info!(address = about.address, version = about.version, api = about.api_version, "engine found");
+    driver.set_engine_state(EngineState { about: Some(about), problem: None });
+    // Listen first, then compare: what happens in between is in both.
+    let mut hints = engine.hints().await?;
+    driver.compare_all(*away).await?;
+    *away = false;
+    let mut next_full = Instant::now() + FULL_COMPARE;
+    loop {
+        let hint = tokio::select! {
+            hint = timeout_at(next_full, hints.next()) => hint,
+            () = driver.0.compare.notified() => {
+                driver.compare_all(false).await?;
+                continue;
+            }
+        };
+        match hint {
+            Err(_elapsed) => {
+                let about = engine.about().await?;
+                driver.set_engine_state(EngineState { about: Some(about), problem: None });
+                driver.compare_all(false).await?;
+                next_full = Instant::now() + FULL_COMPARE;
+            }
+            Ok(None) => return Ok(()),
+            Ok(Some(Err(error))) => return Err(error),
+            Ok(Some(Ok(hint))) => {
+                let mut gathered = vec![hint];
+                let until = Instant::now() + GATHER;
+                while let Ok(Some(next)) = timeout_at(until, hints.next()).await {
+                    gathered.push(next?);
+                }
+                look_into(driver, gathered).await;
+            }
+        }
+    }
+}
+
+/// Compares the sessions that hints are about. Each on a task of its own: the one that runs an operation makes nobody
+/// wait.
+async fn look_into(driver: &Driver, hints: Vec<Hint>) {
+    let sessions = driver.sessions();
+    let by_sandbox = |id: &str| sessions.iter().find(|s| s.sandbox_id.as_deref() == Some(id)).cloned();
+    let mut touched: Vec<Arc<Session>> = Vec::new();
+    for hint in &hints {
+        let (Hint::Sandbox(id) | Hint::Oom(id)) = hint;
+        let Some(session) = by_sandbox(id) else { continue };
+        if matches!(hint, Hint::Oom(_)) {
+            count_oom(driver, &session).await;
+        }
+        if !touched.iter().any(|s| s.id == session.id) {
+            touched.push(session);
+        }
+    }
+    for session in touched {
+        let driver = driver.clone();
+        tokio::spawn(async move {
+            if let Err(error) = driver.compare_one(&session.id, false).await {
+                tracing::debug!(%error, session = %session.name, "will compare when the engine answers");
+                driver.0.compare.notify_one();
+            }
+        });
+    }
+}
+
+async fn count_oom(driver: &Driver, session: &Session) {
+    let counted = driver.0.store.update(&session.id, |s| s.oom_events += 1).await.map_err(Failure::from);
+    if let Err(error) = counted {
+        tracing::warn!(%error, session = %session.name, "cannot count a kill for want of memory");
+    }
+}

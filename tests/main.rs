@@ -1,1 +1,5 @@
-//! Integration tests.
+//! Integration tests: one binary, so that everything is linked once.
+
+#[cfg(feature = "fault")]
+mod rpc;
+mod support;

@@ -221,7 +221,7 @@ fn vim_channels_speak_with_lengths() {
         &home,
         "client.vim",
         r#"
-let s:channel = ch_open('unix:' .. $CLIENT_SOCKET, #{mode: 'lsp', timeout: 30000, waittime: 10000})
+let s:channel = ch_open('unix:' .. $CLIENT_SOCKET, #{mode: 'lsp', timeout: 30000})
 let s:answer = ch_evalexpr(s:channel, #{method: 'debug.echo', params: #{from: 'a client'}}, #{timeout: 30000})
 call writefile([json_encode(s:answer.result)], $CLIENT_RESULT)
 qall!

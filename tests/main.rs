@@ -1,6 +1,8 @@
-//! Integration tests: one binary, so that it links once. Tests under `docker` need a container engine.
+//! Integration tests: one binary, so that everything is linked once. Tests under `docker` need a container engine.
 
 mod compat;
 mod docker;
 mod docs;
+#[cfg(feature = "fault")]
+mod rpc;
 mod support;

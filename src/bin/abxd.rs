@@ -36,15 +36,14 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let spawned = arguments.spawned;
-    match run(arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            report(&*error);
-            let raced = matches!(error.downcast_ref(), Some(DaemonError::AlreadyRunning { .. })) && spawned;
-            // Of several clients that start a daemon at once, all but one find that it was done.
-            if raced { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-        }
+    let Err(error) = run(arguments) else { return ExitCode::SUCCESS };
+    // Of several clients that start a daemon at once, all but one find that it was done.
+    if spawned && matches!(error.downcast_ref(), Some(DaemonError::AlreadyRunning { .. })) {
+        say(&format!("{error}\n"));
+        return ExitCode::SUCCESS;
     }
+    say(&account(&*error));
+    ExitCode::FAILURE
 }
 
 fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
@@ -58,7 +57,7 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     Ok(ended?)
 }
 
-fn report(error: &(dyn std::error::Error + 'static)) {
+fn account(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = format!("Error: {error}\n");
     let mut cause = error.source();
     while let Some(inner) = cause {
@@ -68,6 +67,10 @@ fn report(error: &(dyn std::error::Error + 'static)) {
     if let Some(hint) = hint(error) {
         text.push_str(&format!("Hint: {hint}\n"));
     }
+    text
+}
+
+fn say(text: &str) {
     // Without standard error there is nobody to tell.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

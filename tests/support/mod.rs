@@ -1,3 +1,12 @@
-//! What tests share.
+//! What tests share: homes of their own, daemons that end with the test, sockets, engines, and waiting without luck.
 
+mod daemon;
 pub(crate) mod engine;
+mod home;
+mod socket;
+mod until;
+
+pub(crate) use daemon::Daemon;
+pub(crate) use home::Home;
+pub(crate) use socket::Socket;
+pub(crate) use until::{LIMIT, until};

@@ -1,0 +1,146 @@
+//! What is too long, too many or too slow.
+
+use serde_json::{Value, json};
+
+use crate::support::{Daemon, Home, until};
+
+const LIMIT: usize = 8 * 1024 * 1024;
+
+fn request_of(length: usize) -> String {
+    let empty = r#"{"jsonrpc":"2.0","id":1,"method":"debug.echo","params":{"t":""}}"#;
+    let fill = "x".repeat(length - empty.len());
+    format!(r#"{{"jsonrpc":"2.0","id":1,"method":"debug.echo","params":{{"t":"{fill}"}}}}"#)
+}
+
+fn assert_too_long(answer: &Value) {
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&Value::Null, &json!(-32600)), "{answer}");
+    let message = answer["error"]["message"].as_str().expect("a message");
+    assert!(message.ends_with("is over the limit of 8388608"), "{message}");
+}
+
+#[test]
+fn a_message_of_the_limit_is_answered() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let text = request_of(LIMIT);
+    let mut socket = daemon.connect();
+    let answer = socket.send(&text).send("\n").line();
+    assert_eq!(answer["id"], 1);
+    let mut socket = daemon.connect();
+    let answer = socket.send(format!("Content-Length: {LIMIT}\r\n\r\n{text}")).message();
+    assert_eq!(answer["id"], 1);
+}
+
+#[test]
+fn a_longer_text_is_told_so_even_to_a_client_that_sends_it_all_first() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    for stream in [request_of(LIMIT + 1), request_of(3 * LIMIT), "x".repeat(2 * LIMIT)] {
+        // What begins like nothing known never gets to be a text.
+        let stream = if stream.starts_with('{') { stream } else { format!("{{}}\n{stream}") };
+        let answers = daemon.connect().send(stream).rest();
+        assert_too_long(&serde_json::from_str(answers.lines().last().expect("a line")).expect("JSON"));
+    }
+    let mut socket = daemon.connect();
+    socket.send(format!("Content-Length: {}\r\n\r\n{}", 2 * LIMIT, request_of(2 * LIMIT)));
+    assert_too_long(&socket.message());
+    assert_eq!(socket.rest(), "");
+}
+
+#[test]
+fn a_stream_without_end_is_cut_off() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let mut socket = daemon.connect();
+    socket.send("[");
+    let chunk = "1,".repeat(512 * 1024);
+    for _ in 0..100 {
+        socket.send_what_it_takes(chunk.as_bytes());
+    }
+    assert_too_long(&socket.line());
+    assert!(memory_kib(daemon.pid()) < 64 * 1024, "{} KiB", memory_kib(daemon.pid()));
+}
+
+#[test]
+fn a_client_may_send_many_requests_before_it_reads_an_answer() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let mut socket = daemon.connect();
+    for id in 0..10_000 {
+        socket.request(id, "debug.echo", json!({"text": "some text of a usual length"}));
+    }
+    for id in 0..10_000 {
+        assert_eq!(socket.line()["id"], id);
+    }
+}
+
+#[test]
+fn a_client_that_reads_nothing_fills_neither_memory_nor_the_way_of_others() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let mut stuck = daemon.connect();
+    let request = format!(
+        "{}\n",
+        json!({"jsonrpc": "2.0", "id": 1, "method": "debug.fill", "params": {"bytes": 100_000}})
+    );
+    let sent = stuck.send_until_full(request.as_bytes());
+    assert!(sent < LIMIT, "{sent} bytes of requests were taken");
+    assert!(memory_kib(daemon.pid()) < 64 * 1024, "{} KiB", memory_kib(daemon.pid()));
+    assert_eq!(daemon.connect().call("debug.echo", json!({})), json!({}));
+}
+
+#[test]
+fn at_most_128_calls_wait_on_one_connection_and_the_next_one_waits_unread() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let gate = home.dir().join("gate");
+    let mut socket = daemon.connect();
+    for id in 0..128 {
+        socket.request(id, "debug.wait", json!({"file": gate}));
+    }
+    let made = home.dir().join("made");
+    socket.request(128, "debug.touch", json!({"file": made}));
+    // Another connection shows that the daemon has had its time.
+    for _ in 0..100 {
+        daemon.connect().call("debug.echo", json!({}));
+    }
+    assert!(!made.exists() && socket.is_silent());
+    std::fs::write(&gate, "").expect("write");
+    let mut ids: Vec<_> = (0..129).map(|_| socket.line()["id"].as_u64().expect("an id")).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, (0..129).collect::<Vec<_>>());
+    assert!(made.exists());
+}
+
+#[test]
+fn past_the_limit_of_connections_one_more_is_told_so_in_its_own_framing() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let mut held: Vec<_> = (0..1_024).map(|_| daemon.connect()).collect();
+    let request = r#"{"jsonrpc":"2.0","id":5,"method":"debug.echo"}"#;
+    let answer = until("the connections to be counted", || {
+        let answer: Value = serde_json::from_str(&daemon.connect().send(request).end().rest()).expect("JSON");
+        (!answer["error"].is_null()).then_some(answer)
+    });
+    assert_eq!((&answer["id"], &answer["error"]["data"]["kind"]), (&json!(5), &json!("limit")));
+    let mut framed = daemon.connect();
+    framed.send(format!("Content-Length: {}\r\n\r\n{request}", request.len()));
+    assert_eq!(framed.message()["error"]["data"]["kind"], "limit");
+    let http = format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{request}", request.len());
+    let rest = daemon.connect().send(http).rest();
+    assert!(rest.contains("connection: close") && rest.contains("\"limit\""), "{rest}");
+    let stream = daemon.connect().send("abx-stream/1\n").rest();
+    assert!(stream.contains("\"limit\""), "{stream}");
+    assert_eq!(held[0].call("debug.echo", json!({})), json!({}));
+    drop(held);
+    until("room", || {
+        let answer = daemon.connect().send(request).end().rest();
+        answer.contains("result").then_some(())
+    });
+}
+
+fn memory_kib(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a size");
+    line.split_whitespace().nth(1).expect("a number").parse().expect("a number")
+}

@@ -1,0 +1,10 @@
+//! The socket: framings, calls, the daemon's life, and the programs of others.
+
+mod calls;
+mod clients;
+mod http;
+mod length;
+mod life;
+mod limits;
+mod texts;
+mod websocket;

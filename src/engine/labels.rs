@@ -1,6 +1,6 @@
 //! The labels by which sandboxes and snapshots are found again, and from which rows can be rebuilt.
 //!
-//! A container carries every session label, empty where there is no value, so that nothing of an image's labels shines
+//! A container carries every session label, empty where there is no value, so that none of an image's shines
 //! through. A snapshot's image inherits the container's; [`snapshot`] empties those that tell of the host, and
 //! [`SESSION_HOME`] too: a container that someone runs from a snapshot by hand is not the session's. Values of the
 //! environment never stand in a label.

@@ -24,6 +24,7 @@ const APPLETS: &str = "sh ls cat sleep stty grep kill tr head tail seq printf ec
 ///
 /// # Panics
 /// When there is none although `CI` or `ABX_TEST_ENGINE` say that there must be.
+#[expect(clippy::print_stderr, reason = "who runs the tests must see that some did not run")]
 pub(crate) async fn engine_or_skip() -> Option<DockerEngine> {
     let engine = DockerEngine::new(Settings {
         docker_host: abx::paths::variable("DOCKER_HOST"),
@@ -58,6 +59,7 @@ pub(crate) fn busybox_image() -> String {
         let users = "root:x:0:0:root:/root:/bin/sh\ndev:x:1000:1000:dev:/home/dev:/bin/sh\n";
         std::fs::write(root.join("etc/passwd"), users).expect("write");
         std::fs::write(root.join("etc/group"), "root:x:0:\ndev:x:1000:\n").expect("write");
+        let before = docker(&["images", "-q", "--no-trunc", IMAGE]);
         let mut tar = Command::new("tar")
             .args(["--owner=0", "--group=0", "--mode=a+rwX", "-C"])
             .arg(root)
@@ -72,6 +74,9 @@ pub(crate) fn busybox_image() -> String {
             .status()
             .expect("docker runs");
         assert!(tar.wait().expect("tar ends").success() && import.success(), "the test image was not made");
+        if !before.is_empty() {
+            docker(&["rmi", &before]);
+        }
     });
     IMAGE.to_owned()
 }

@@ -215,9 +215,9 @@ impl Store {
         self.write(move |tx| {
             let mut session = Session::clone(&*row(tx, &id)?);
             change(&mut session);
-            session.id = id;
-            tx.put_session(&session)?;
-            row(tx, &session.id)
+            session.id = id.clone();
+            tx.replace(session)?;
+            row(tx, &id)
         })
         .await
     }

@@ -66,21 +66,15 @@ fn attempt(path: &Path, options: &Options) -> Result<Ready, Trouble> {
         Found::Damaged(what) => return Err(Trouble::Damaged(what.to_owned())),
         Found::Nothing => create(path, options)?,
         Found::Database { format, .. } if format > FORMAT => return Err(newer(path, format).into()),
-        Found::Database { interrupted: true, .. } => {
-            examine(path, &connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE, options)?)?;
-        }
-        Found::Database { .. } => examine(path, &connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY, options)?)?,
+        Found::Database { interrupted, .. } => examine(path, &look_in(path, interrupted, options)?)?,
     }
     files::make_private(path).map_err(|error| explain_io(path, &error))?;
     let sqlite = |error: rusqlite::Error| judge(path, &error);
-    let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE, options)?;
-    // A file that turns out to be damaged is set aside with its log, as it was found.
-    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(sqlite)?;
-    let wal = choose_journal(&conn).map_err(sqlite)?;
+    let (mut conn, wal) = open_writer(path, options)?;
     schema::configure_writer(&conn, wal).map_err(sqlite)?;
     schema::migrate(&mut conn, MIGRATIONS).map_err(sqlite)?;
     let draft = reader::load(&connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY, options)?).map_err(sqlite)?;
-    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(sqlite)?;
+    keep_log(&conn, false).map_err(sqlite)?;
     let notices = if wal { Vec::new() } else { vec![NO_WAL.to_owned()] };
     Ok(Ready { conn, path: path.to_owned(), draft, set_aside: None, notices })
 }
@@ -134,32 +128,73 @@ fn examine(path: &Path, conn: &Connection) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Takes the write-ahead log, and says whether it could be had.
-///
-/// A file system without shared memory says no to the pragma, or fails at the first read after it.
-fn choose_journal(conn: &Connection) -> rusqlite::Result<bool> {
-    let ask = |mode: &str| {
-        conn.query_row(&format!("PRAGMA journal_mode = {mode}"), [], |row| row.get::<_, String>(0))
-    };
-    let works = ask("WAL").and_then(|mode| {
-        conn.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
-        Ok(mode.eq_ignore_ascii_case("wal"))
-    });
-    match works {
-        Ok(true) => return Ok(true),
-        Ok(false) => {}
-        Err(error) if lacks_shared_memory(&error) => {}
-        Err(error) => return Err(error),
+/// Opens a connection to look at a database with, which changes nothing in it: one that only reads, where that will do.
+fn look_in(path: &Path, interrupted: bool, options: &Options) -> Result<Connection, Trouble> {
+    if !interrupted {
+        let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY, options)?;
+        match first_read(&conn) {
+            Err(error) if lacks_shared_memory(&error) => {}
+            // Whatever else is wrong shows again, and is judged there.
+            _ => return Ok(conn),
+        }
     }
-    ask("DELETE")?;
-    Ok(false)
+    connect_alone(path, options)
 }
 
+/// Opens the writing connection with the best journal there is, and says whether that is the write-ahead log.
+///
+/// A file system without shared memory says no to it, or fails at the first read after it.
+fn open_writer(path: &Path, options: &Options) -> Result<(Connection, bool), Trouble> {
+    let sqlite = |error: rusqlite::Error| judge(path, &error);
+    let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE, options)?;
+    keep_log(&conn, true).map_err(sqlite)?;
+    match journal(&conn, "WAL").and_then(|mode| first_read(&conn).map(|()| mode)) {
+        Ok(mode) => return Ok((conn, mode.eq_ignore_ascii_case("wal"))),
+        Err(error) if lacks_shared_memory(&error) => drop(conn),
+        Err(error) => return Err(sqlite(error)),
+    }
+    let conn = connect_alone(path, options)?;
+    journal(&conn, "DELETE").map_err(sqlite)?;
+    conn.pragma_update(None, "locking_mode", "NORMAL").map_err(sqlite)?;
+    // The lock goes with the next read.
+    first_read(&conn).map_err(sqlite)?;
+    Ok((conn, false))
+}
+
+/// Opens a connection that may write and keeps the whole database to itself: it needs no shared memory to read a
+/// write-ahead log.
+fn connect_alone(path: &Path, options: &Options) -> Result<Connection, Trouble> {
+    let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE, options)?;
+    keep_log(&conn, true)
+        .and_then(|()| conn.pragma_update(None, "locking_mode", "EXCLUSIVE"))
+        .map_err(|error| judge(path, &error))?;
+    Ok(conn)
+}
+
+/// Says whether closing a connection leaves the log as it is. A file that turns out to be damaged, or newer, is then
+/// kept as it was found.
+fn keep_log(conn: &Connection, keep: bool) -> rusqlite::Result<()> {
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep).map(drop)
+}
+
+fn journal(conn: &Connection, mode: &str) -> rusqlite::Result<String> {
+    conn.query_row(&format!("PRAGMA journal_mode = {mode}"), [], |row| row.get(0))
+}
+
+fn first_read(conn: &Connection) -> rusqlite::Result<()> {
+    conn.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))
+}
+
+/// Whether the log's index cannot be mapped. SQLite's own word for it, where its way to the file system has no shared
+/// memory at all, is that it cannot open the file.
 fn lacks_shared_memory(error: &rusqlite::Error) -> bool {
     error.sqlite_error().is_some_and(|cause| {
         matches!(
             cause.extended_code,
-            ffi::SQLITE_IOERR_SHMOPEN | ffi::SQLITE_IOERR_SHMMAP | ffi::SQLITE_IOERR_SHMLOCK
+            ffi::SQLITE_CANTOPEN
+                | ffi::SQLITE_IOERR_SHMOPEN
+                | ffi::SQLITE_IOERR_SHMMAP
+                | ffi::SQLITE_IOERR_SHMLOCK
         )
     })
 }

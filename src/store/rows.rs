@@ -170,8 +170,7 @@ pub(super) const fn state_word(state: SnapshotState) -> &'static str {
 pub(super) const MOST: u64 = i64::MAX as u64;
 
 /// A session as the table can hold it: numbers over [`MOST`] become it.
-pub(super) fn fitting(session: &Session) -> Session {
-    let mut s = session.clone();
+pub(super) fn fitting(mut s: Session) -> Session {
     let limits = &mut s.spec.limits;
     let may_be = [&mut s.timeout_ms, &mut s.idle_ms, &mut limits.cpu_millis, &mut limits.memory_bytes];
     for number in may_be.into_iter().flatten() {

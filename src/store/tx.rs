@@ -37,6 +37,25 @@ impl<'a> Tx<'a> {
         self.view().session(id)
     }
 
+    /// Does what [`Tx::put_session`] says, without a copy.
+    pub(super) fn replace(&mut self, session: Session) -> Result<(), StoreError> {
+        let Some(old) = self.shared(&session.id).cloned() else {
+            return Err(StoreError::Gone { id: session.id.to_string() });
+        };
+        if (&old.name, &old.sandbox) != (&session.name, &session.sandbox) {
+            self.check_names(&session)?;
+        }
+        let row = Session {
+            revision: after(old.revision),
+            snapshot: old.snapshot.clone(),
+            snapshots: old.snapshots,
+            ..rows::fitting(session)
+        };
+        self.run(|conn| rows::update_session(conn, &old, &row))?;
+        self.draft.set_session(&old.id, Some(Arc::new(row)));
+        Ok(())
+    }
+
     /// The connection, for tests that bring SQLite itself to fail.
     #[cfg(test)]
     pub(super) fn raw(&self) -> &Connection {
@@ -108,7 +127,7 @@ impl Tx<'_> {
             return Err(StoreError::Exists { name: session.id.to_string() });
         }
         self.check_names(session)?;
-        let row = Session { revision: 1, snapshot: None, snapshots: 0, ..rows::fitting(session) };
+        let row = Session { revision: 1, snapshot: None, snapshots: 0, ..rows::fitting(session.clone()) };
         self.run(|conn| rows::insert_session(conn, &row))?;
         self.draft.set_session(&session.id, Some(Arc::new(row)));
         Ok(())
@@ -120,19 +139,7 @@ impl Tx<'_> {
     /// # Errors
     /// `Gone` when there is no such row; `Exists` with the session's or its sandbox's name when another row has it.
     pub fn put_session(&mut self, session: &Session) -> Result<(), StoreError> {
-        let Some(old) = self.shared(&session.id).cloned() else {
-            return Err(StoreError::Gone { id: session.id.to_string() });
-        };
-        self.check_names(session)?;
-        let row = Session {
-            revision: after(old.revision),
-            snapshot: old.snapshot.clone(),
-            snapshots: old.snapshots,
-            ..rows::fitting(session)
-        };
-        self.run(|conn| rows::update_session(conn, &old, &row))?;
-        self.draft.set_session(&session.id, Some(Arc::new(row)));
-        Ok(())
+        self.replace(session.clone())
     }
 
     /// Removes a session. Snapshots that it still has stay, with the session's name but in nobody's timeline.

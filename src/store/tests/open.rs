@@ -115,6 +115,38 @@ async fn without_shared_memory_a_rollback_journal_serves_and_is_reported() {
 }
 
 #[tokio::test]
+async fn a_table_that_moves_to_a_disk_without_shared_memory_keeps_what_is_in_its_log() {
+    let (running, place) = (Place::new(), Place::new());
+    let store = running.open();
+    store.insert(session(1)).await.expect("insert");
+    copy_as_is(&running.path(), &place.path());
+    let options = Options { vfs: Some("unix-dotfile"), ..Options::default() };
+    let opened = Store::open_with(&place.path(), options.clone()).expect("open");
+    assert_eq!((opened.set_aside, opened.notices.len()), (None, 1));
+    assert_eq!(contents(&opened.store), contents(&store));
+    opened.store.insert(session(2)).await.expect("insert");
+    opened.store.close().await;
+    let again = Store::open_with(&place.path(), options).expect("open").store;
+    assert_eq!(again.count(), 2);
+    again.close().await;
+    assert_eq!(place.files(), ["sessions.db"]);
+}
+
+#[tokio::test]
+async fn a_newer_format_is_refused_untouched_without_shared_memory_too() {
+    let (running, place) = (Place::new(), Place::new());
+    running.open().close().await;
+    let conn = rusqlite::Connection::open(running.path()).expect("open");
+    conn.execute_batch("PRAGMA user_version = 7").expect("raise");
+    copy_as_is(&running.path(), &place.path());
+    let read = || ["", "-wal"].map(|suffix| fs::read(beside(&place.path(), suffix)).expect("read"));
+    let bytes = read();
+    let options = Options { vfs: Some("unix-dotfile"), ..Options::default() };
+    assert!(matches!(Store::open_with(&place.path(), options), Err(StoreError::Newer { found: 7, .. })));
+    assert!(read() == bytes);
+}
+
+#[tokio::test]
 async fn a_change_cut_short_under_a_rollback_journal_is_undone() {
     let (running, place) = (Place::new(), Place::new());
     running.open().close().await;

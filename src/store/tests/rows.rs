@@ -387,11 +387,11 @@ proptest! {
             let place = Place::new();
             let store = place.open();
             let row = store.insert(first.clone()).await.expect("insert");
-            prop_assert_eq!(&*row, &super::super::rows::fitting(&first));
+            prop_assert_eq!(&*row, &super::super::rows::fitting(first));
             store.close().await;
             let store = place.open();
             prop_assert_eq!(store.sessions(), [row]);
-            let want = Session { revision: 2, ..super::super::rows::fitting(&second) };
+            let want = Session { revision: 2, ..super::super::rows::fitting(second.clone()) };
             let row = store.update(&id(1), move |s| *s = second).await.expect("update");
             prop_assert_eq!(&*row, &want);
             store.close().await;

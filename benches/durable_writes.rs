@@ -127,7 +127,7 @@ fn session(caller: usize) -> Session {
         snapshot: None,
         snapshots: 0,
         spec: Spec { env: env.map(|(k, v)| (k.to_owned(), Secret::new(v))).into(), ..Spec::default() },
-        metadata: BTreeMap::from([("ticket".to_owned(), "ABX-1".to_owned())]),
+        metadata: BTreeMap::from([("colour".to_owned(), "green".to_owned())]),
         external: None,
         revision: 1,
     }

@@ -1,6 +1,6 @@
 //! Opens the table: refuses what it must not touch, sets aside what is damaged, makes what is missing.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use rusqlite::config::DbConfig;
@@ -102,8 +102,13 @@ fn create(path: &Path, options: &Options) -> Result<(), Trouble> {
     let new = beside(path, ".new");
     files::create_private(&new).map_err(system)?;
     let mut conn = connect(&new, OpenFlags::SQLITE_OPEN_READ_WRITE, options)?;
-    let made = schema::migrate(&mut conn, MIGRATIONS).and_then(|()| conn.close().map_err(|(_, error)| error));
+    // Until it has its name, nobody minds if it is lost: one sync at the end is enough.
+    let made = conn
+        .execute_batch("PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY")
+        .and_then(|()| schema::migrate(&mut conn, MIGRATIONS))
+        .and_then(|()| conn.close().map_err(|(_, error)| error));
     made.map_err(|error| explain(path, &error))?;
+    File::open(&new).and_then(|file| file.sync_all()).map_err(system)?;
     fs::rename(&new, path).map_err(system)?;
     Ok(files::sync_directory(path).map_err(system)?)
 }

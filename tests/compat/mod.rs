@@ -84,7 +84,7 @@ fn working() -> Session {
             ]),
         },
         metadata: BTreeMap::from([
-            ("issue".to_owned(), "42".to_owned()),
+            ("colour".to_owned(), "green".to_owned()),
             ("ключ".to_owned(), "значение".to_owned()),
         ]),
         external: None,

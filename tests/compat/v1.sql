@@ -21,7 +21,7 @@ CREATE TABLE session_metadata (
     value TEXT NOT NULL,
     PRIMARY KEY (session, name)
 ) STRICT, WITHOUT ROWID;
-INSERT INTO "session_metadata" VALUES('019c1a2b-0000-7000-8000-000000000002','issue','42');
+INSERT INTO "session_metadata" VALUES('019c1a2b-0000-7000-8000-000000000002','colour','green');
 INSERT INTO "session_metadata" VALUES('019c1a2b-0000-7000-8000-000000000002','ключ','значение');
 CREATE TABLE session_mounts (
     session TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,

@@ -5,8 +5,10 @@ pub(crate) mod engine;
 mod home;
 mod socket;
 mod until;
+mod world;
 
 pub(crate) use daemon::Daemon;
 pub(crate) use home::Home;
 pub(crate) use socket::Socket;
 pub(crate) use until::{LIMIT, until};
+pub(crate) use world::World;

@@ -1,0 +1,106 @@
+//! A daemon on a real engine, whose containers and images go when the test ends.
+
+use serde_json::{Value, json};
+
+use super::engine::{busybox_image, docker, engine_or_skip};
+use super::{Daemon, Home, Socket, until};
+
+/// A home, and a daemon on it while there is one.
+pub(crate) struct World {
+    daemon: Option<Daemon>,
+    pub(crate) home: Home,
+}
+
+impl World {
+    /// One with a running daemon; none where there is no engine.
+    pub(crate) fn new() -> Option<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(engine_or_skip())?;
+        busybox_image();
+        let home = Home::new();
+        let daemon = Some(Daemon::start(&home));
+        Some(Self { daemon, home })
+    }
+
+    /// The daemon.
+    pub(crate) fn daemon(&mut self) -> &mut Daemon {
+        self.daemon.as_mut().expect("a daemon runs")
+    }
+
+    /// Ends the daemon and starts another, which dies at this fault point if one is named.
+    pub(crate) fn restart(&mut self, fault: Option<&str>) {
+        drop(self.daemon.take());
+        let mut command = self.home.abxd();
+        if let Some(point) = fault {
+            command.env("ABX_FAULT", format!("{point}=kill"));
+        }
+        self.daemon = Some(Daemon::spawn(&self.home, &mut command));
+    }
+
+    /// A new connection.
+    pub(crate) fn connect(&self) -> Socket {
+        self.daemon.as_ref().expect("a daemon runs").connect()
+    }
+
+    /// Makes a call and gives its result.
+    pub(crate) fn call(&self, method: &str, params: Value) -> Value {
+        self.connect().call(method, params)
+    }
+
+    /// Makes a call that must fail, and gives its error.
+    pub(crate) fn refuse(&self, method: &str, params: Value) -> Value {
+        let answer = self.connect().request(1, method, params).line();
+        assert!(answer["error"].is_object(), "{method} succeeded: {answer}");
+        answer["error"].clone()
+    }
+
+    /// Starts a session on the test image.
+    pub(crate) fn start(&self, name: &str) -> Value {
+        self.call("session.start", json!({"name": name, "image": busybox_image()}))
+    }
+
+    /// Runs a command and gives its result.
+    pub(crate) fn sh(&self, name: &str, script: &str) -> Value {
+        self.call("exec.run", json!({"session": name, "cmd": ["sh", "-c", script]}))
+    }
+
+    /// One field of a session.
+    pub(crate) fn field(&self, name: &str, field: &str) -> Value {
+        self.call("session.get", json!({"name": name}))[field].clone()
+    }
+
+    /// Waits until a field has this value.
+    pub(crate) fn until_field(&self, name: &str, field: &str, want: &str) {
+        until(&format!("{field} of {name} to be {want}"), || (self.field(name, field) == want).then_some(()));
+    }
+
+    /// Containers of this home: id and state, as the engine says.
+    pub(crate) fn containers(&self) -> Vec<(String, String)> {
+        let label = format!("label=dev.abx.session.home={}", self.home.root().display());
+        let listed =
+            docker(&["ps", "-a", "--no-trunc", "--filter", &label, "--format", "{{.ID}} {{.State}}"]);
+        listed
+            .lines()
+            .filter_map(|l| l.split_once(' '))
+            .map(|(id, state)| (id.into(), state.into()))
+            .collect()
+    }
+
+    /// Ids of the images of this home's snapshots.
+    pub(crate) fn images(&self) -> Vec<String> {
+        let label = format!("label=dev.abx.snapshot.home={}", self.home.root().display());
+        docker(&["images", "-q", "--no-trunc", "--filter", &label]).lines().map(str::to_owned).collect()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        drop(self.daemon.take());
+        for (id, _) in self.containers() {
+            docker(&["rm", "-fv", &id]);
+        }
+        for id in self.images() {
+            docker(&["rmi", "-f", &id]);
+        }
+    }
+}

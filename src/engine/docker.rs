@@ -8,6 +8,7 @@ mod exec;
 mod hints;
 mod link;
 mod observe;
+mod pull;
 mod snapshot;
 
 use std::collections::HashMap;
@@ -18,8 +19,8 @@ use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, TryStreamExt};
 
 use self::api::{
-    CreateContainerOptionsBuilder, CreateImageOptionsBuilder, ListContainersOptionsBuilder,
-    RemoveContainerOptionsBuilder, RenameContainerOptionsBuilder, StopContainerOptionsBuilder,
+    CreateContainerOptionsBuilder, ListContainersOptionsBuilder, RemoveContainerOptionsBuilder,
+    RenameContainerOptionsBuilder, StopContainerOptionsBuilder,
 };
 pub use self::exec::start_failure;
 use self::link::{About as On, Link, ORDINARY, SLOW};
@@ -27,7 +28,7 @@ use self::snapshot::optional;
 use super::address::Settings;
 use super::{
     About, CommitSpec, CreateSpec, Engine, EngineError, ExecIo, ExecSpec, ExecState, Hint, Image, Observed,
-    Progress, PullProgress, RunState, WindowSize, labels,
+    Progress, RunState, WindowSize, labels,
 };
 use crate::model::id::SnapshotId;
 use crate::model::session::Excluded;
@@ -350,32 +351,7 @@ impl Engine for DockerEngine {
     }
 
     async fn pull(&self, reference: &str, progress: Progress) -> Result<Image, EngineError> {
-        let refusal =
-            |text: &str| EngineError::NoImage { reference: reference.to_owned(), text: text.to_owned() };
-        if !is_reference(reference) {
-            return Err(refusal("that is not the name of an image"));
-        }
-        let full = with_tag(reference);
-        let client = self.link.client().await?;
-        let options = CreateImageOptionsBuilder::new().from_image(&full).build();
-        let mut steps = std::pin::pin!(client.docker.create_image(Some(options), None, None));
-        while let Some(step) = steps.next().await {
-            let step = step.map_err(|error| {
-                match self.link.explain(&client, "pull", On::Image(reference), error) {
-                    EngineError::Failed { text, .. } | EngineError::Conflict { text, .. } => refusal(&text),
-                    other => other,
-                }
-            })?;
-            let bytes = |n: Option<i64>| n.and_then(|n| u64::try_from(n).ok());
-            let detail = step.progress_detail.unwrap_or_default();
-            progress(PullProgress {
-                layer: step.id.unwrap_or_default(),
-                status: step.status.unwrap_or_default(),
-                current_bytes: bytes(detail.current),
-                total_bytes: bytes(detail.total),
-            });
-        }
-        self.image(&full).await?.ok_or_else(|| refusal("the engine pulled it and does not have it"))
+        pull::pull(&self.link, reference, progress).await
     }
 
     async fn exec(&self, sandbox_id: &str, spec: &ExecSpec) -> Result<ExecIo, EngineError> {
@@ -424,27 +400,9 @@ fn is_reference(text: &str) -> bool {
         && !text.split('/').any(|part| part.is_empty() || part == "." || part == "..")
 }
 
-/// The reference with `latest` where it has neither tag nor digest: the engine would pull every tag.
-fn with_tag(reference: &str) -> String {
-    let last = reference.rsplit('/').next().unwrap_or(reference);
-    if last.contains([':', '@']) { reference.to_owned() } else { format!("{reference}:latest") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_reference_without_tag_is_the_latest_and_others_are_kept() {
-        for (text, want) in [
-            ("debian", "debian:latest"),
-            ("host:5000/a/b", "host:5000/a/b:latest"),
-            ("debian:stable-slim", "debian:stable-slim"),
-            ("a/b@sha256:00", "a/b@sha256:00"),
-        ] {
-            assert_eq!(with_tag(text), want);
-        }
-    }
 
     #[test]
     fn names_that_would_leave_their_place_in_a_path_are_no_names() {

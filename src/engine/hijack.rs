@@ -52,6 +52,8 @@ pub type Output = BoxStream<'static, Result<Chunk, EngineError>>;
 pub enum Refusal {
     /// No connection, or it broke.
     Transport(String),
+    /// No answer in this time.
+    Late(Duration),
     /// The engine's status and text.
     Status(u16, String),
 }
@@ -112,7 +114,7 @@ pub async fn start_exec(
         .map_err(|error| Refusal::Transport(error.to_string()))?;
     let answer = tokio::time::timeout(UPGRADE_DEADLINE, send(address, request))
         .await
-        .map_err(|_| Refusal::Transport("no answer to the start of a command".to_owned()))?
+        .map_err(|_| Refusal::Late(UPGRADE_DEADLINE))?
         .map_err(|error| Refusal::Transport(error.to_string()))?;
     match answer.status() {
         StatusCode::SWITCHING_PROTOCOLS => {

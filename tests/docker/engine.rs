@@ -3,13 +3,10 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use abx::engine::address::Settings;
-use abx::engine::docker::DockerEngine;
 use abx::engine::{CreateSpec, Engine, EngineError, Hint, RunState, labels};
 use abx::model::limits::rights;
 use abx::model::session::{Excluded, Limits, Mount, Network, Port, Profile, Secret};
 use futures_util::StreamExt;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::engine::{TestHome, busybox_image, command, docker, run};
 
@@ -390,75 +387,4 @@ async fn the_engine_tells_what_it_is() {
     assert!(about.address.starts_with("unix://") || about.address.starts_with("tcp://"), "{about:?}");
     assert!(about.clock_skew_ms.abs() < 60_000 && !about.version.is_empty(), "{about:?}");
     assert!(about.api_version.starts_with("1."), "{about:?}");
-}
-
-fn at(address: String) -> DockerEngine {
-    DockerEngine::new(Settings { address: Some((address, "test".to_owned())), ..Settings::default() })
-}
-
-#[tokio::test]
-async fn an_engine_that_is_not_there_is_unavailable_by_its_address_and_found_when_it_comes() {
-    let dir = tempfile::tempdir().expect("temporary directory");
-    let path = dir.path().join("engine.sock");
-    let engine = at(path.to_str().expect("text").to_owned());
-    let error = engine.list("home").await.expect_err("nothing is there");
-    let EngineError::Unavailable { tried } = &error else { panic!("{error}") };
-    assert_eq!(tried.len(), 1);
-    assert!(tried[0].contains("engine.sock (from test): No such file"), "{tried:?}");
-    // A socket that nobody listens on any more.
-    drop(tokio::net::UnixListener::bind(&path).expect("binds"));
-    let error = engine.list("home").await.expect_err("nobody listens");
-    assert!(error.to_string().contains("refused"), "{error}");
-    std::fs::remove_file(&path).expect("removed");
-    serve(&path, "1.41", "[]");
-    assert!(engine.list("home").await.expect("found").is_empty());
-}
-
-#[tokio::test]
-async fn an_engine_that_is_too_old_or_no_engine_is_said_so() {
-    let dir = tempfile::tempdir().expect("temporary directory");
-    let path = dir.path().join("old.sock");
-    serve(&path, "1.39", "[]");
-    let error = at(path.to_str().expect("text").to_owned()).list("home").await.expect_err("too old");
-    assert!(matches!(error, EngineError::Version { .. }), "{error}");
-    let path = dir.path().join("other.sock");
-    serve(&path, "", "[]");
-    let error = at(path.to_str().expect("text").to_owned()).list("home").await.expect_err("no engine");
-    assert!(matches!(error, EngineError::Unavailable { .. }), "{error}");
-}
-
-#[tokio::test]
-async fn an_engine_that_accepts_and_never_answers_is_asked_once_for_all_who_wait() {
-    let dir = tempfile::tempdir().expect("temporary directory");
-    let path = dir.path().join("hung.sock");
-    let listener = tokio::net::UnixListener::bind(&path).expect("binds");
-    let accepted = tokio::spawn(async move {
-        let (_first, _) = listener.accept().await.expect("accepted");
-        listener.accept().await.map(|_| ())
-    });
-    let engine = at(path.to_str().expect("text").to_owned());
-    let calls = (0..20).map(|_| engine.list("home"));
-    for answer in futures_util::future::join_all(calls).await {
-        assert!(matches!(answer, Err(EngineError::Unavailable { .. })), "{answer:?}");
-    }
-    assert!(!accepted.is_finished(), "one search must do for all");
-}
-
-/// Answers like an engine of this API version: to `/version`, and to everything else with `body`.
-fn serve(path: &std::path::Path, api: &str, body: &'static str) {
-    let listener = tokio::net::UnixListener::bind(path).expect("binds");
-    let version = format!("{{\"Version\":\"1\",\"ApiVersion\":\"{api}\",\"MinAPIVersion\":\"1.12\"}}");
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let mut request = vec![0; 64 * 1024];
-            let length = stream.read(&mut request).await.expect("a request");
-            let asks_version = request[..length].starts_with(b"GET /version ");
-            let body = if asks_version { version.as_str() } else { body };
-            let answer = format!(
-                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-                body.len()
-            );
-            stream.write_all(answer.as_bytes()).await.expect("answered");
-        }
-    });
 }

@@ -45,6 +45,18 @@ async fn a_command_that_cannot_start_says_so_with_and_without_a_terminal() {
 }
 
 #[tokio::test]
+async fn a_user_that_the_sandbox_does_not_know_is_said_so() {
+    sandbox!(home, id);
+    for tty in [None, Some(SIZE)] {
+        let spec = ExecSpec { user: Some("nobody-here".to_owned()), tty, ..command(&["true"]) };
+        let ran = run(&home.engine, &id, &spec).await;
+        let text = String::from_utf8_lossy(&ran.stdout).into_owned();
+        assert_eq!((ran.state, start_failure(&text)), (ExecState::NotStarted(126), Some(126)), "{text}");
+        assert!(text.contains("nobody-here"), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn codes_of_126_and_127_that_a_program_gives_itself_are_its_own() {
     sandbox!(home, id);
     for tty in [None, Some(SIZE)] {

@@ -59,20 +59,27 @@ const SIGNAL_PAUSE: Duration = Duration::from_millis(100);
 const MAX_SIGNAL_OUTPUT_BYTES: usize = 4096;
 
 /// Recognises the text that an engine (or the wrapper that sets a terminal's size) gives instead of a command's output
-/// when it cannot start it: the code that a shell would give, 127 for what is not there (program or working directory),
-/// 126 for what cannot be run. A command can print the same text: only together with [`ExecState::NotStarted`] is it a
-/// failed start.
+/// when it cannot start it. Gives the code that a shell would: 127 for what is not there (program or working directory),
+/// 126 for what cannot be run (or not as that user). A command can print the same text: only together with
+/// [`ExecState::NotStarted`] is it a failed start.
 pub fn start_failure(text: &str) -> Option<i32> {
-    let engine =
-        ["OCI runtime", "runtime exec failed", "exec failed", "crun:", "unable to start container process"]
-            .iter()
-            .any(|mark| text.contains(mark));
+    let engine = [
+        "OCI runtime",
+        "runtime exec failed",
+        "exec failed",
+        "crun:",
+        "unable to start container process",
+        "unable to find user",
+        "unable to find group",
+    ]
+    .iter()
+    .any(|mark| text.contains(mark));
     let shell = text.starts_with("abx: ");
     if !engine && !shell {
         return None;
     }
     let lower = text.to_ascii_lowercase();
-    let not_there = ["not found", "no such file or directory", "no such user", "not a directory"];
+    let not_there = ["not found", "no such file or directory"];
     if not_there.iter().any(|words| lower.contains(words)) { Some(127) } else { Some(126) }
 }
 
@@ -171,15 +178,27 @@ pub(super) async fn exec(
     let path = client.path(&format!("/exec/{}/start", made.id));
     let address = &client.candidate.address;
     let started = hijack::start_exec(address, &path, body.to_string(), spec.tty.is_some(), spec.stdin).await;
-    let (input, output) = started.map_err(|refusal| match refusal {
-        Refusal::Transport(why) => link.broken(&client, &why),
-        Refusal::Status(status, text) => refused("exec", about, status, text),
-    })?;
-    if let (Some(size), false) = (spec.tty, sized || wrap) {
-        // The best that is left: the program may have seen no size for a moment. One that has ended already has none.
+    let (input, output) = started.map_err(|refusal| explain(link, &client, "exec", about, refusal))?;
+    if let (Some(size), false) = (spec.tty, sized) {
+        // For images without shell or `stty`: the program may have seen no size for a moment. One that has ended already
+        // has none, and that is no failure.
         let _ = resize(link, &made.id, size).await;
     }
     Ok(ExecIo { output: execs.watch(made.id.clone(), output), engine_id: made.id, input })
+}
+
+fn explain(
+    link: &Link,
+    client: &Arc<Client>,
+    call: &'static str,
+    about: About<'_>,
+    refusal: Refusal,
+) -> EngineError {
+    match refusal {
+        Refusal::Transport(why) => link.broken(client, &why),
+        Refusal::Late(after) => EngineError::Timeout { call, after },
+        Refusal::Status(status, text) => refused(call, about, status, text),
+    }
 }
 
 fn config(spec: &ExecSpec, sized: bool, wrap: bool) -> ExecConfig {
@@ -305,10 +324,8 @@ async fn signal_once(
     let body = json!({"Detach": false, "Tty": false}).to_string();
     let run = async {
         let started = hijack::start_exec(&client.candidate.address, &path, body, false, false).await;
-        let (_, mut output) = started.map_err(|refusal| match refusal {
-            Refusal::Transport(why) => link.broken(&client, &why),
-            Refusal::Status(status, text) => refused("exec_signal", about, status, text),
-        })?;
+        let (_, mut output) =
+            started.map_err(|refusal| explain(link, &client, "exec_signal", about, refusal))?;
         let mut text = Vec::new();
         while let Some(chunk) = output.next().await {
             // The count is on the one, and on the other what does not concern us.
@@ -351,6 +368,7 @@ mod tests {
             ("crun: executable file `x` not found in $PATH: No such file or directory", Some(127)),
             ("abx: 1: exec: nosuch: not found", Some(127)),
             ("abx: exec: line 0: /etc/passwd: Permission denied", Some(126)),
+            ("unable to find user x: no matching entries in passwd file", Some(126)),
             ("sh: nosuch: not found", None),
             ("hello", None),
         ] {

@@ -1,7 +1,7 @@
 //! The connection: found when it is needed, kept while it answers, looked for anew when it breaks.
 
 use std::future::Future;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::OnceCell;
@@ -47,8 +47,12 @@ pub(super) struct Client {
 }
 
 /// The one client, if there is one.
+///
+/// The first engine that answers stays the one for good, wherever it was found: while it is away no other may take its
+/// place, or every sandbox would seem to be gone.
 pub(super) struct Link {
     settings: Settings,
+    chosen: OnceLock<Candidate>,
     current: RwLock<Option<Arc<Client>>>,
     /// Held while looking for the engine. The last failure, and when it was known.
     search: tokio::sync::Mutex<Option<(Instant, EngineError)>>,
@@ -84,7 +88,12 @@ impl Client {
 
 impl Link {
     pub(super) fn new(settings: Settings) -> Self {
-        Self { settings, current: RwLock::new(None), search: tokio::sync::Mutex::new(None) }
+        Self {
+            settings,
+            chosen: OnceLock::new(),
+            current: RwLock::new(None),
+            search: tokio::sync::Mutex::new(None),
+        }
     }
 
     /// The client; looks for the engine if there is none.
@@ -186,9 +195,16 @@ impl Link {
 
     async fn search(&self) -> Result<Arc<Client>, EngineError> {
         let mut tried = Vec::new();
-        for candidate in address::candidates(&self.settings)? {
+        let candidates = match self.chosen.get() {
+            Some(chosen) => vec![chosen.clone()],
+            None => address::candidates(&self.settings)?,
+        };
+        for candidate in candidates {
             match tokio::time::timeout(PROBE, probe(&candidate)).await {
-                Ok(Ok(client)) => return Ok(Arc::new(client)),
+                Ok(Ok(client)) => {
+                    self.chosen.get_or_init(|| candidate);
+                    return Ok(Arc::new(client));
+                }
                 Ok(Err(Probe::Version(error))) => return Err(error),
                 Ok(Err(Probe::Silent(why))) => {
                     tried.push(address::tried(&candidate.address, &candidate.source, &why));
@@ -205,8 +221,10 @@ impl Link {
 
 /// An answer that is no success, in abx's words.
 pub(super) fn refused(call: &'static str, about: About<'_>, status: u16, text: String) -> EngineError {
+    // Engines also say 404 of what a container needs: an image, a network.
+    let of_container = text.is_empty() || text.to_ascii_lowercase().contains("no such container");
     match (status, about) {
-        (404, About::Sandbox(id)) => EngineError::NoSandbox { id: id.to_owned() },
+        (404, About::Sandbox(id)) if of_container => EngineError::NoSandbox { id: id.to_owned() },
         (404, About::Image(reference)) => EngineError::NoImage { reference: reference.to_owned(), text },
         (409, _) => EngineError::Conflict { call, text },
         _ => EngineError::Failed { call, text },

@@ -1,10 +1,10 @@
-//! Integration tests: one binary, so that everything is linked once. Tests under `docker` need a container engine.
+//! Integration tests: one binary, so that everything is linked once. Run with `--all-features`: daemons under test are
+//! built with the feature `fault`. Tests under `docker` and `crash` need a container engine.
+#![cfg(feature = "fault")]
 
 mod compat;
-#[cfg(feature = "fault")]
 mod crash;
 mod docker;
 mod docs;
-#[cfg(feature = "fault")]
 mod rpc;
 mod support;

@@ -28,6 +28,9 @@ const WATCH: Duration = Duration::from_secs(1);
 /// How long to wait after the system had no descriptor left for a connection.
 const BACK_OFF: Duration = Duration::from_millis(100);
 
+/// How long it is not said again that no descriptor is left.
+const SAID_AGAIN: Duration = Duration::from_secs(60);
+
 /// Longest lock file that is read; it holds a process id.
 const MAX_LOCK_BYTES: u64 = 32;
 
@@ -135,6 +138,8 @@ pub(super) struct Listener {
     watch: Interval,
     /// So that what goes on for long is said once.
     complained: bool,
+    /// When it was last said that no descriptor is left.
+    exhausted: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -167,7 +172,7 @@ impl Listener {
         let socket = UnixListener::from_std(socket).map_err(fail)?;
         let mut watch = interval_at(Instant::now() + WATCH, WATCH);
         watch.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Ok(Self { socket, bound, lock, shutdown, watch, complained: false })
+        Ok(Self { socket, bound, lock, shutdown, watch, complained: false, exhausted: None })
     }
 
     /// Whether a service manager owns the socket.
@@ -194,7 +199,10 @@ impl Listener {
                 }
                 Err(error) => {
                     if is_exhausted(&error) {
-                        tracing::error!(%error, "no descriptor is left for a connection");
+                        if self.exhausted.is_none_or(|said| said.elapsed() > SAID_AGAIN) {
+                            self.exhausted = Some(Instant::now());
+                            tracing::error!(%error, "no descriptor is left for a connection; trying on");
+                        }
                         tokio::time::sleep(BACK_OFF).await;
                     } else {
                         tracing::debug!(%error, "a connection was gone before it was accepted");

@@ -152,10 +152,20 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
         stopping.wait().await;
         announce(NotifyState::Stopping);
     });
+    // On a thread of the runtime's own, where the events of sockets arrive too.
+    let mut serving = tokio::spawn(Server::new(services, shutdown.clone()).run(listener));
     tokio::select! {
         biased;
-        () = shutdown.forced() => Err(DaemonError::Forced),
-        () = Server::new(services, shutdown.clone()).run(listener) => {
+        () = shutdown.forced() => {
+            serving.abort();
+            // Its end takes the socket and the lock with it.
+            let _ = serving.await;
+            Err(DaemonError::Forced)
+        }
+        ended = &mut serving => {
+            if let Err(error) = ended {
+                std::panic::resume_unwind(error.into_panic());
+            }
             tracing::info!("abxd has stopped");
             Ok(())
         }

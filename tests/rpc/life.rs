@@ -196,3 +196,33 @@ fn a_home_that_is_removed_ends_its_daemon_and_the_next_one_starts_in_a_new_one()
     let second = Daemon::start(&home);
     assert_eq!(second.connect().call("daemon.info", json!({}))["pid"], second.pid());
 }
+
+#[test]
+fn another_user_is_shut_out_even_where_the_socket_is_open_to_all() {
+    if !nix::unistd::geteuid().is_root() {
+        // Only root can become somebody else.
+        return;
+    }
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let open = std::fs::Permissions::from_mode(0o777);
+    for path in [home.dir(), home.root(), &home.socket()] {
+        std::fs::set_permissions(path, open.clone()).expect("chmod");
+    }
+    let client = r#"
+import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+try:
+    s.sendall(b'{"jsonrpc":"2.0","id":1,"method":"daemon.info"}')
+    print(s.recv(1000))
+except OSError:
+    print(b"")
+"#;
+    let mut command = home.command("setpriv");
+    command.args(["--reuid=65534", "--clear-groups", "/usr/bin/python3", "-c", client, daemon.socket()]);
+    let output = command.output().expect("setpriv is part of util-linux");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "b''", "{output:?}");
+    assert!(home.log().contains("a connection of another user; closed uid=65534"));
+    assert_eq!(daemon.connect().call("debug.echo", json!({})), json!({}));
+}

@@ -139,6 +139,23 @@ fn past_the_limit_of_connections_one_more_is_told_so_in_its_own_framing() {
     });
 }
 
+#[test]
+fn a_daemon_without_a_descriptor_left_says_so_once_and_serves_on_when_there_is_one() {
+    let home = Home::new();
+    let mut command = home.command("sh");
+    command.env("ABX_FAULT_METHODS", "1").args([
+        "-c",
+        "ulimit -n 40; exec \"$0\"",
+        env!("CARGO_BIN_EXE_abxd"),
+    ]);
+    let daemon = Daemon::spawn(&home, &mut command);
+    let held: Vec<_> = (0..60).map(|_| daemon.connect()).collect();
+    until("the last descriptor to be taken", || home.log().contains("no descriptor is left").then_some(()));
+    drop(held);
+    assert_eq!(daemon.connect().call("debug.echo", json!({})), json!({}));
+    assert_eq!(home.log().matches("no descriptor is left").count(), 1);
+}
+
 fn memory_kib(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a size");

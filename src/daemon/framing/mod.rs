@@ -1,7 +1,7 @@
 //! The socket's framings: one method table behind JSON texts, `Content-Length` messages, HTTP and WebSocket, told apart
 //! by the first bytes of a connection, and raw streams beside them.
 //!
-//! All of them hand one JSON text at a time to [`dispatch`], so that batches, errors, limits, cancelling and stopping
+//! All of them hand one JSON text at a time to one dispatcher, so that batches, errors, limits, cancelling and stopping
 //! are alike on each. The registry of methods is jsonrpsee's; its server is not used, because it runs the entries of a
 //! batch one after another, drops a call when its client goes away, and answers too long messages and empty batches
 //! differently per framing.

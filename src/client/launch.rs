@@ -87,7 +87,7 @@ impl<'a> Launcher<'a> {
     }
 
     fn spawn(&self) -> Result<(Child, Receiver<Vec<u8>>), ConnectError> {
-        let program = self.program.map_or_else(find_abxd, Path::to_owned);
+        let program = self.program.map_or_else(daemon_program, Path::to_owned);
         let mut command = Command::new(&program);
         command.arg("--home").arg(self.home.root());
         // The daemon computes the same default; only a socket elsewhere must be told.
@@ -117,8 +117,8 @@ impl<'a> Launcher<'a> {
     }
 }
 
-/// The `abxd` beside this program, so that the two fit together; else the one on the search path.
-pub(super) fn find_abxd() -> PathBuf {
+/// The `abxd` beside this program, so that the two fit together; else its bare name, for the search path.
+pub fn daemon_program() -> PathBuf {
     std::env::current_exe()
         .ok()
         .map(|exe| exe.with_file_name("abxd"))

@@ -14,5 +14,6 @@ mod stream;
 
 pub use calls::{CallError, Client, Progress, RemoteError};
 pub use connect::{ConnectError, Connector};
+pub use launch::daemon_program;
 pub use peer::{Peer, daemon_pid};
 pub use stream::{Frame, RawStream, Sender, StreamError};

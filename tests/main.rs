@@ -2,6 +2,7 @@
 //! built with the feature `fault`. Tests under `docker` and `crash` need a container engine.
 #![cfg(feature = "fault")]
 
+mod cli;
 mod compat;
 mod crash;
 mod docker;

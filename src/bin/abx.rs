@@ -1,2 +1,7 @@
-//! Placeholder.
-fn main() {}
+//! `abx`: the command line.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    abx::cli::run(std::env::args_os())
+}

@@ -1,1 +1,106 @@
-//! Placeholder.
+//! The command line: grammar, text and exit codes. All it knows of the daemon is the client.
+
+mod args;
+mod args_session;
+mod cmd;
+mod context;
+mod detach;
+mod failure;
+mod legacy;
+mod modes;
+mod output;
+mod progress;
+mod relay;
+mod start_args;
+mod table;
+mod terminal;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use args::Command;
+use context::Context;
+use failure::{FAILED, Failure, USAGE};
+use output::{Output, clean};
+
+/// Runs one command line, the program's name first, and gives the process's exit code.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let cli = match args::parse(args.iter().cloned()) {
+        Ok(cli) => cli,
+        Err(error) => return ExitCode::from(explain(&error, args::wants_json(&args))),
+    };
+    let output = Output::standard(cli.global.json, cli.global.quiet, cli.global.verbose);
+    let context = match Context::new(&cli.global, output) {
+        Ok(context) => context,
+        Err((failure, output)) => {
+            output.failure(&failure);
+            return ExitCode::from(failure.exit);
+        }
+    };
+    let exit = match perform(&context, cli.version, cli.command) {
+        Ok(exit) => exit,
+        Err(failure) => {
+            context.output.failure(&failure);
+            failure.exit
+        }
+    };
+    if let Some(error) = context.output.problem() {
+        context.output.note(&format!("Error: failed to write to standard output\nCaused by: {error}"));
+        return ExitCode::from(if exit == 0 { FAILED } else { exit });
+    }
+    ExitCode::from(exit)
+}
+
+fn perform(context: &Context, version: bool, command: Option<Command>) -> Result<u8, Failure> {
+    if version {
+        return cmd::daemon::versions(context);
+    }
+    match command {
+        Some(Command::Session(verb) | Command::Direct(verb)) => cmd::session::run(context, verb),
+        Some(Command::Snapshot(verb)) => cmd::snapshot::run(context, verb),
+        Some(Command::Exec(args)) => cmd::exec::run(context, args).map_err(Failure::for_exec),
+        Some(Command::Attach(args)) => cmd::attach::run(context, args).map_err(Failure::for_exec),
+        Some(Command::Import(args)) => cmd::import::run(context, &args),
+        Some(Command::Daemon(verb)) => cmd::daemon::run(context, verb),
+        Some(Command::Doctor) => cmd::doctor::run(context),
+        Some(Command::Completions { shell }) => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut args::command(), "abx", &mut script);
+            context.output.out(&String::from_utf8_lossy(&script));
+            Ok(0)
+        }
+        Some(Command::Rpc { method, params }) => cmd::rpc::run(context, method.as_deref(), params.as_deref()),
+        None => {
+            context.output.err(&args::command().render_help().to_string());
+            Ok(USAGE)
+        }
+    }
+}
+
+/// Prints what clap has to say: help on standard output, wrong usage as an error.
+fn explain(error: &clap::Error, json: bool) -> u8 {
+    use clap::error::ErrorKind;
+    let output = Output::standard(json, false, false);
+    let text = error.render().to_string();
+    if matches!(error.kind(), ErrorKind::DisplayHelp) {
+        output.out(&text);
+        return 0;
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        output.err(&text);
+        return USAGE;
+    }
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    if json {
+        let message = text.lines().next().unwrap_or("wrong usage");
+        output.failure(&Failure::usage(message));
+    } else {
+        let lines: Vec<String> = text.lines().map(clean).collect();
+        output.note(&format!("Error: {}", lines.join("\n")));
+    }
+    USAGE
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,247 @@
+//! The command line's grammar, and nothing that acts.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use super::args_session::{SessionCommand, SnapshotCommand};
+use crate::config::parse_duration_ms;
+
+/// Named, persistent sandboxes for coding agents.
+#[derive(Debug, Parser)]
+#[command(
+    name = "abx",
+    disable_version_flag = true,
+    subcommand_required = false,
+    max_term_width = 100,
+    after_help = AFTER_HELP
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    /// Print the version of abx, and of the abxd that runs, if one does
+    #[arg(short = 'V', long)]
+    pub(crate) version: bool,
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+const AFTER_HELP: &str = "\
+Every session verb also works without the word `session`: `abx start N`, `abx ls`.
+
+A first session:
+  abx start feature-x -w .       create a sandbox that works on this directory
+  abx attach feature-x           open a shell in it
+  abx exec feature-x -- make     run a command in it
+  abx save feature-x             keep its files as a snapshot
+  abx resume feature-x           bring it back, today or next week
+
+Exit codes:
+  0 done, 1 failed or refused, 2 wrong usage, 3 no such session or snapshot,
+  4 conflict (exists, busy, wrong state), 5 engine unreachable, 6 daemon
+  unreachable. `exec` and `attach` give the command's own code; 124 its
+  --timeout ran out, 125 abx, abxd or the engine failed, 126 the command
+  cannot run, 127 it was not found, 128+n signal n ended it.
+
+Files, in ~/.abx or ABX_HOME: daemon.sock, sessions.db, config.toml, log/abxd.log";
+
+/// The heading of [`Global`]'s options in every help.
+const GLOBAL: &str = "Options of every command";
+
+/// Options that every command understands, before and after its name.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Global {
+    /// Print one JSON document on standard output: the result, or the error object
+    #[arg(long, global = true, help_heading = GLOBAL)]
+    pub(crate) json: bool,
+    /// Print names only
+    #[arg(short, long, global = true, help_heading = GLOBAL)]
+    pub(crate) quiet: bool,
+    /// Fail if abxd does not run, rather than start it
+    #[arg(long, global = true, help_heading = GLOBAL)]
+    pub(crate) no_autostart: bool,
+    /// Socket of abxd [default: ABX_SOCKET, else daemon.sock in the home]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Home of abx [default: ABX_HOME, else ~/.abx]
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "DIR")]
+    pub(crate) home: Option<PathBuf>,
+    /// Say more on standard error (short: -v, but for `start`, where -v is a volume)
+    #[arg(long, global = true, help_heading = GLOBAL)]
+    pub(crate) verbose: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Start, list, stop, save, resume and delete sessions
+    #[command(subcommand)]
+    Session(SessionCommand),
+    #[command(flatten)]
+    Direct(SessionCommand),
+    /// List and delete snapshots
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
+    /// Run a command in a session
+    Exec(ExecArgs),
+    /// Open a terminal in a session
+    Attach(AttachArgs),
+    /// Take over the sessions of agentkernel and of the Agent Sandbox SDK
+    Import(ImportArgs),
+    /// Run, start, stop and look at abxd
+    #[command(subcommand)]
+    Daemon(DaemonCommand),
+    /// Check everything that abx needs, and say how to mend what is wrong
+    Doctor,
+    /// Print completions for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Call a method of abxd and print its result; without a method, list them
+    Rpc {
+        /// The method, such as session.list
+        method: Option<String>,
+        /// Its parameters as a JSON object, or - to read them from standard input
+        params: Option<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Without -i the command has no input. Ctrl-C is passed on to the command; a
+second one ends abx. The session's environment applies; -e adds to it for this
+command only. Options of abx stand before NAME.")]
+pub(crate) struct ExecArgs {
+    /// Pass standard input on to the command
+    #[arg(short, long)]
+    pub(crate) interactive: bool,
+    /// Run it on a terminal of this terminal's size
+    #[arg(short, long)]
+    pub(crate) tty: bool,
+    /// Set a variable for this command (K=V), or pass on this shell's (K)
+    #[arg(short, long, value_name = "K=V")]
+    pub(crate) env: Vec<String>,
+    /// Directory in the sandbox to run it in [default: the workspace, else the image's]
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) workdir: Option<String>,
+    /// User to run it as: a name or an id, optionally with :GROUP
+    #[arg(short, long)]
+    pub(crate) user: Option<String>,
+    /// Do not wait for its end; print its id
+    #[arg(short, long, conflicts_with_all = ["interactive", "tty"])]
+    pub(crate) detach: bool,
+    /// Kill it after this time (seconds, or 30m, 2h) and exit with 124
+    #[arg(long, value_name = "D", value_parser = parse_duration_ms)]
+    pub(crate) timeout: Option<u64>,
+    /// The session, by its name or its sandbox's
+    pub(crate) name: String,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    pub(crate) cmd: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Leave with the detach keys; what runs in the sandbox goes on. In this version
+each attach opens a fresh shell (or CMD): it does not come back to the one that
+was left.")]
+pub(crate) struct AttachArgs {
+    /// The session, by its name or its sandbox's
+    pub(crate) name: String,
+    /// Keys that leave: characters and ctrl-X, separated by commas; none switches them off. The first
+    /// one typed twice is sent once
+    #[arg(long, value_name = "K", default_value = super::detach::DEFAULT)]
+    pub(crate) detach_keys: super::detach::Keys,
+    /// The command and its arguments [default: the session's shell]
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) cmd: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Reads both tools' usual directories, or DIR. Each file is reported; none is
+changed. A session whose name is taken already is reported as a conflict. The
+import may be repeated.")]
+pub(crate) struct ImportArgs {
+    /// Which tool wrote the files
+    #[arg(long, default_value = "auto", value_parser = ["auto", "agent-sandbox", "agentkernel"])]
+    pub(crate) from: String,
+    /// Directory of session files [default: where the tools keep them]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DaemonCommand {
+    /// Run abxd in the foreground
+    Run {
+        /// Address of the engine, such as unix:///var/run/docker.sock
+        #[arg(long, value_name = "ADDRESS")]
+        engine: Option<String>,
+        /// How much to log: a level, or directives such as abx=debug
+        #[arg(long, value_name = "LEVEL")]
+        log: Option<String>,
+    },
+    /// Start abxd if it does not run
+    Start,
+    /// Stop abxd; sandboxes keep running
+    Stop,
+    /// Stop abxd and start it again; sandboxes keep running
+    Restart,
+    /// Show version, process, places and engines
+    Status,
+    /// Show abxd's log
+    Logs {
+        /// Go on as the log grows
+        #[arg(short, long)]
+        follow: bool,
+        /// Number of lines from the end
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        tail: usize,
+    },
+    /// Have the system start abxd for this user when it is needed (systemd, launchd)
+    Install,
+    /// Undo `install`
+    Uninstall,
+}
+
+/// The grammar, with `-v` on each command that does not use it for something else.
+pub(crate) fn command() -> clap::Command {
+    add_verbose(Cli::command())
+}
+
+/// Parses a command line.
+///
+/// # Errors
+/// Clap's own, which are also how help comes out.
+pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let matches = command().try_get_matches_from(args)?;
+    let mut cli = Cli::from_arg_matches(&matches)?;
+    cli.global.verbose |= short_verbose(&matches);
+    Ok(cli)
+}
+
+/// Whether a command line that does not parse asked for JSON.
+pub(crate) fn wants_json(args: &[OsString]) -> bool {
+    args.iter().take_while(|a| *a != "--").any(|a| a == "--json")
+}
+
+const SHORT_VERBOSE: &str = "short-verbose";
+
+fn add_verbose(command: clap::Command) -> clap::Command {
+    let taken = command.get_arguments().any(|a| a.get_short() == Some('v'));
+    let command = command.mut_subcommands(add_verbose);
+    if taken {
+        return command;
+    }
+    command.arg(Arg::new(SHORT_VERBOSE).short('v').hide(true).action(ArgAction::SetTrue))
+}
+
+fn short_verbose(matches: &ArgMatches) -> bool {
+    let here = matches.try_get_one::<bool>(SHORT_VERBOSE).ok().flatten().copied().unwrap_or_default();
+    here || matches.subcommand().is_some_and(|(_, below)| short_verbose(below))
+}
+
+#[cfg(test)]
+#[path = "args_tests.rs"]
+mod tests;

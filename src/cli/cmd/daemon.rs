@@ -1,0 +1,369 @@
+//! `abx daemon`, and `abx --version`.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::install;
+use crate::cli::args::DaemonCommand;
+use crate::cli::context::{Context, understand};
+use crate::cli::failure::{Failure, chain};
+use crate::cli::output::{clean, clean_lines};
+use crate::cli::table::pairs;
+use crate::client::{CallError, ConnectError, Connector, daemon_program};
+use crate::proto::methods::{DaemonInfo, DaemonInfoResult, DaemonShutdown, Empty, HelloResult};
+use crate::proto::types::EngineInfo;
+use crate::proto::version::{PROTOCOL, VERSION};
+
+/// How long a daemon that was asked to stop may take: its own limit for running operations, and some more.
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+
+/// How long a hung daemon has after TERM, before KILL.
+const TERM_LIMIT: Duration = Duration::from_secs(5);
+
+/// Pause between two looks whether a process has ended, or a log has grown.
+const LOOK: Duration = Duration::from_millis(20);
+const FOLLOW: Duration = Duration::from_millis(200);
+
+/// How much of the log's end is read for its last lines, in bytes.
+const LOG_TAIL_BYTES: u64 = 8 * 1024 * 1024;
+
+/// Runs a daemon verb.
+pub(crate) fn run(context: &Context, verb: DaemonCommand) -> Result<u8, Failure> {
+    match verb {
+        DaemonCommand::Run { engine, log } => Err(exec(context, engine, log)),
+        DaemonCommand::Start => start(context),
+        DaemonCommand::Stop => {
+            let text = match stop(context)? {
+                Some(pid) => format!("abxd stopped (process {pid})."),
+                None => "abxd is not running.".to_owned(),
+            };
+            say(context, &text, &serde_json::json!({ "running": false }));
+            Ok(0)
+        }
+        DaemonCommand::Restart => {
+            stop(context)?;
+            start(context)
+        }
+        DaemonCommand::Status => status(context),
+        DaemonCommand::Logs { follow, tail } => logs(context, follow, tail),
+        DaemonCommand::Install => install::install(context),
+        DaemonCommand::Uninstall => install::uninstall(context),
+    }
+}
+
+/// Prints this program's version, and the daemon's if one runs. Never starts one.
+pub(crate) fn versions(context: &Context) -> Result<u8, Failure> {
+    let daemon = quiet_connector(context).connect_any_protocol().ok().map(|c| c.hello().clone());
+    if context.output.json {
+        let daemon = daemon.map(|h| serde_json::json!({ "version": h.version, "protocol": h.protocol }));
+        let document = serde_json::json!({ "version": VERSION, "protocol": PROTOCOL, "daemon": daemon });
+        context.output.data(&document.to_string());
+        return Ok(0);
+    }
+    context.output.data(&format!("abx {VERSION}"));
+    if let Some(hello) = daemon {
+        let protocol = if hello.protocol == PROTOCOL {
+            String::new()
+        } else {
+            format!(" (protocol {}, abx speaks {PROTOCOL}: run abx daemon restart)", hello.protocol)
+        };
+        context.output.data(&format!("abxd {}{protocol}", clean(&hello.version)));
+    }
+    Ok(0)
+}
+
+/// Asks the daemon to stop and waits until it has. One that hangs is ended by TERM, then by KILL. Gives its process id,
+/// or none if there was no daemon.
+pub(crate) fn stop(context: &Context) -> Result<Option<i32>, Failure> {
+    let mut client = match quiet_connector(context).connect_any_protocol() {
+        Ok(client) => client,
+        Err(ConnectError::NotListening { .. }) => return Ok(None),
+        Err(ConnectError::Hung { pid: Some(pid) }) => return end_hung(context, pid).map(Some),
+        Err(error) => return Err(error.into()),
+    };
+    let pid = i32::try_from(client.hello().pid).unwrap_or_default();
+    // The patience is for the answer alone: the daemon answers first and drains then.
+    let _ = client.set_patience(Some(STOP_LIMIT));
+    match client.call::<DaemonShutdown>(&Empty {}) {
+        // It may close before its answer has left.
+        Ok(_) | Err(CallError::Gone { .. }) => {}
+        Err(CallError::Silent { .. }) => return end_hung(context, pid).map(Some),
+        Err(error) if error.remote().is_some_and(|e| e.kind().is_some_and(is_stopping)) => {}
+        Err(error) => return Err(error.into()),
+    }
+    if !client.wait_closed(STOP_LIMIT) || !wait_gone(pid, STOP_LIMIT) {
+        return end_hung(context, pid).map(Some);
+    }
+    Ok(Some(pid))
+}
+
+fn is_stopping(kind: crate::proto::errors::Kind) -> bool {
+    kind == crate::proto::errors::Kind::ShuttingDown
+}
+
+fn end_hung(context: &Context, pid: i32) -> Result<i32, Failure> {
+    if pid <= 1 {
+        return Err(Failure::daemon("abxd does not answer, and its process is not known", Vec::new()));
+    }
+    for (signal, limit) in [(Signal::SIGTERM, TERM_LIMIT), (Signal::SIGKILL, STOP_LIMIT)] {
+        context.output.note(&format!("abxd (process {pid}) does not answer: sending {}", signal.as_str()));
+        match kill(Pid::from_raw(pid), signal) {
+            Ok(()) | Err(Errno::ESRCH) => {}
+            Err(errno) => return Err(Failure::local(format!("failed to signal process {pid}"), &errno)),
+        }
+        if wait_gone(pid, limit) {
+            return Ok(pid);
+        }
+    }
+    Err(Failure::daemon(format!("abxd (process {pid}) does not end, even after SIGKILL"), Vec::new()))
+}
+
+/// Waits until a process has ended. One that only waits for its parent to notice has.
+fn wait_gone(pid: i32, limit: Duration) -> bool {
+    let deadline = Instant::now() + limit;
+    loop {
+        let exists = pid > 0 && kill(Pid::from_raw(pid), None) != Err(Errno::ESRCH);
+        if !exists || is_zombie(pid) {
+            return true;
+        }
+        if Instant::now() >= deadline {
+            return false;
+        }
+        sleep(LOOK);
+    }
+}
+
+fn is_zombie(pid: i32) -> bool {
+    // The state follows the name, which stands in parentheses and may contain any character.
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z')))
+}
+
+fn start(context: &Context) -> Result<u8, Failure> {
+    let running = quiet_connector(context).connect_any_protocol().is_ok();
+    let connector = Connector::new(context.connector.home().clone(), true);
+    let client = connector.connect()?;
+    let HelloResult { pid, version, .. } = client.hello();
+    let text = match running {
+        true => format!("abxd is already running (process {pid})."),
+        false => format!("abxd started (process {pid})."),
+    };
+    say(context, &text, &serde_json::json!({ "running": true, "pid": pid, "version": version }));
+    Ok(0)
+}
+
+fn say(context: &Context, text: &str, document: &serde_json::Value) {
+    if context.output.json {
+        context.output.data(&document.to_string());
+    } else if !context.output.quiet {
+        context.output.data(text);
+    }
+}
+
+fn quiet_connector(context: &Context) -> Connector {
+    Connector::new(context.connector.home().clone(), false)
+}
+
+/// Becomes the daemon; comes back only when that fails.
+fn exec(context: &Context, engine: Option<String>, log: Option<String>) -> Failure {
+    let program = daemon_program();
+    let mut command = Command::new(&program);
+    let home = context.connector.home();
+    command.arg("--home").arg(home.root()).arg("--socket").arg(home.socket());
+    for (flag, value) in [("--engine", engine), ("--log", log)] {
+        if let Some(value) = value {
+            command.arg(flag).arg(value);
+        }
+    }
+    let error = command.exec();
+    Failure::daemon(format!("failed to run {}", program.display()), chain(&error))
+        .with_hint("install abxd beside abx")
+}
+
+fn status(context: &Context) -> Result<u8, Failure> {
+    let connector = Connector::new(context.connector.home().clone(), false);
+    let mut client = connector.connect_any_protocol()?;
+    let hello = client.hello().clone();
+    let raw = client.call_document::<DaemonInfo>(&Empty {}, &mut |_| {})?;
+    if context.output.json {
+        context.output.data(raw.get());
+        return Ok(0);
+    }
+    if context.output.quiet {
+        context.output.data(&hello.pid.to_string());
+        return Ok(0);
+    }
+    context.output.data(&status_text(&understand::<DaemonInfo>(&raw)?));
+    Ok(0)
+}
+
+fn status_text(info: &DaemonInfoResult) -> String {
+    let mut rows = vec![
+        ("abx", format!("{VERSION} (protocol {PROTOCOL})")),
+        ("abxd", format!("{} (protocol {})", info.version, info.protocol)),
+        ("process", info.pid.to_string()),
+        ("started", info.started_at.clone()),
+        ("socket", info.socket.clone()),
+        ("home", info.home.clone()),
+        ("sessions", info.sessions.to_string()),
+    ];
+    for engine in &info.engines {
+        rows.push(("engine", engine_text(engine)));
+        if let Some(problem) = &engine.problem {
+            rows.push(("problem", problem.lines().map(str::trim).collect::<Vec<_>>().join("; ")));
+        }
+    }
+    for notice in &info.notices {
+        rows.push(("notice", notice.clone()));
+    }
+    if info.version != VERSION || info.protocol != PROTOCOL {
+        rows.push(("notice", "the versions differ; to use one version, run abx daemon restart".to_owned()));
+    }
+    pairs(&rows)
+}
+
+/// One line about an engine.
+pub(crate) fn engine_text(engine: &EngineInfo) -> String {
+    let mut text = format!("{} {}", engine.name, engine.health);
+    if let Some(address) = &engine.address {
+        text.push_str(&format!(", {address}"));
+    }
+    if let Some(source) = &engine.source {
+        text.push_str(&format!(" (from {source})"));
+    }
+    if let Some(version) = &engine.version {
+        text.push_str(&format!(", version {version}"));
+    }
+    if let Some(api) = &engine.api_version {
+        text.push_str(&format!(", API {api}"));
+    }
+    if let Some(skew) = engine.clock_skew_ms.filter(|ms| ms.abs() > 5_000) {
+        text.push_str(&format!(", its clock is {} s off", skew / 1_000));
+    }
+    text
+}
+
+fn logs(context: &Context, follow: bool, tail: usize) -> Result<u8, Failure> {
+    let path = context.connector.home().log_file();
+    let fail = |error| Failure::local(format!("failed to read {}", path.display()), &error);
+    let mut file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound && !follow => {
+            return Err(Failure::refused(format!("there is no log yet at {}", path.display()))
+                .with_hint("abx daemon start"));
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => wait_for(&path),
+        Err(error) => return Err(fail(error)),
+    };
+    let length = file.metadata().map_err(fail)?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL_BYTES))).map_err(fail)?;
+    let mut bytes = Vec::new();
+    file.by_ref().take(LOG_TAIL_BYTES).read_to_end(&mut bytes).map_err(fail)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<String> = text.lines().map(clean).collect();
+    let shown = &lines[lines.len().saturating_sub(tail)..];
+    if !shown.is_empty() {
+        context.output.data(&shown.join("\n"));
+    }
+    if follow {
+        go_on(context, file, &path).map_err(fail)?;
+    }
+    Ok(0)
+}
+
+fn wait_for(path: &Path) -> File {
+    loop {
+        match File::open(path) {
+            Ok(file) => return file,
+            Err(_) => sleep(FOLLOW),
+        }
+    }
+}
+
+/// Prints lines as they come; goes over to the new file when the log is renamed away. Ends only by an error.
+fn go_on(context: &Context, file: File, path: &Path) -> std::io::Result<()> {
+    let mut reader = BufReader::new(file);
+    let mut line = Vec::new();
+    loop {
+        if reader.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
+            context.output.data(&clean_lines(String::from_utf8_lossy(&line).trim_end()));
+            line.clear();
+            continue;
+        }
+        let same = std::fs::metadata(path).is_ok_and(|named| {
+            reader
+                .get_ref()
+                .metadata()
+                .is_ok_and(|open| (named.dev(), named.ino()) == (open.dev(), open.ino()))
+        });
+        if same {
+            sleep(FOLLOW);
+        } else {
+            reader = BufReader::new(wait_for(path));
+            line.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_names_both_sides_and_each_engine() {
+        let info = DaemonInfoResult {
+            version: "9.0.0".to_owned(),
+            protocol: 1,
+            pid: 42,
+            home: "/h".to_owned(),
+            socket: "/h/daemon.sock".to_owned(),
+            started_at: "2026-02-01T09:00:00.000Z".to_owned(),
+            sessions: 3,
+            engines: vec![EngineInfo {
+                name: "docker".to_owned(),
+                address: Some("unix:///var/run/docker.sock".to_owned()),
+                source: Some("default".to_owned()),
+                version: Some("20.10.24".to_owned()),
+                api_version: Some("1.41".to_owned()),
+                health: "ok".to_owned(),
+                problem: None,
+                clock_skew_ms: Some(-7_500),
+            }],
+            settings: Vec::new(),
+            notices: vec!["the table was rebuilt".to_owned()],
+        };
+        let want = format!(
+            "abx:      {VERSION} (protocol 1)\n\
+             abxd:     9.0.0 (protocol 1)\n\
+             process:  42\n\
+             started:  2026-02-01T09:00:00.000Z\n\
+             socket:   /h/daemon.sock\n\
+             home:     /h\n\
+             sessions: 3\n\
+             engine:   docker ok, unix:///var/run/docker.sock (from default), version 20.10.24, API 1.41, its clock is -7 s off\n\
+             notice:   the table was rebuilt\n\
+             notice:   the versions differ; to use one version, run abx daemon restart"
+        );
+        assert_eq!(status_text(&info), want);
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_gone_even_before_its_parent_looks() {
+        let mut child = Command::new("true").spawn().expect("spawn");
+        let pid = i32::try_from(child.id()).expect("small");
+        assert!(wait_gone(pid, STOP_LIMIT));
+        child.wait().expect("collected");
+        let me = i32::try_from(std::process::id()).expect("small");
+        assert!(!wait_gone(me, Duration::ZERO));
+    }
+}

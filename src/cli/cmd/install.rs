@@ -1,0 +1,164 @@
+//! `abx daemon install|uninstall`: the user's service manager starts `abxd` when its socket is used.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::daemon::stop;
+use crate::cli::context::Context;
+use crate::cli::failure::Failure;
+use crate::cli::output::clean;
+use crate::client::daemon_program;
+use crate::paths::{self, Home};
+
+/// What stands for the daemon's path in the files.
+const PLACEHOLDER: &str = "@ABXD@";
+
+struct Manager {
+    /// The directory of the user's units.
+    dir: Option<PathBuf>,
+    /// File names and texts.
+    files: &'static [(&'static str, &'static str)],
+    /// Commands that put the files into force.
+    enable: Vec<Vec<String>>,
+    /// Commands that undo that.
+    disable: Vec<Vec<String>>,
+}
+
+#[cfg(not(target_os = "macos"))]
+fn manager() -> Manager {
+    let systemctl = |words: &[&str]| {
+        ["systemctl", "--user"].iter().chain(words).map(|w| (*w).to_owned()).collect::<Vec<_>>()
+    };
+    Manager {
+        dir: paths::systemd_user_dir(),
+        files: &[
+            ("abxd.service", include_str!("../../../systemd/abxd.service")),
+            ("abxd.socket", include_str!("../../../systemd/abxd.socket")),
+        ],
+        enable: vec![systemctl(&["daemon-reload"]), systemctl(&["enable", "--now", "abxd.socket"])],
+        disable: vec![systemctl(&["disable", "--now", "abxd.socket", "abxd.service"])],
+    }
+}
+
+#[cfg(target_os = "macos")]
+fn manager() -> Manager {
+    let domain = format!("gui/{}", nix::unistd::getuid());
+    let launchctl = |words: &[&str]| {
+        std::iter::once("launchctl").chain(words.iter().copied()).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let dir = paths::launchd_dir();
+    let plist = dir.clone().unwrap_or_default().join("dev.abx.abxd.plist").display().to_string();
+    Manager {
+        dir,
+        files: &[("dev.abx.abxd.plist", include_str!("../../../launchd/dev.abx.abxd.plist"))],
+        enable: vec![launchctl(&["bootstrap", &domain, &plist])],
+        disable: vec![launchctl(&["bootout", &format!("{domain}/dev.abx.abxd")])],
+    }
+}
+
+/// Writes the files and puts them into force.
+pub(crate) fn install(context: &Context) -> Result<u8, Failure> {
+    refuse_other_homes(context.connector.home())?;
+    let manager = manager();
+    let dir = directory(&manager)?;
+    let program = daemon_program();
+    let program = fs::canonicalize(&program).map_err(|error| {
+        Failure::local(format!("failed to find {}", program.display()), &error)
+            .with_hint("install abxd beside abx")
+    })?;
+    let fail = |path: &Path| {
+        let message = format!("failed to write {}", path.display());
+        move |error| Failure::local(message, &error)
+    };
+    fs::create_dir_all(&dir).map_err(fail(&dir))?;
+    for (name, text) in manager.files {
+        let path = dir.join(name);
+        fs::write(&path, text.replace(PLACEHOLDER, &program.display().to_string())).map_err(fail(&path))?;
+        context.output.note(&format!("wrote {}", clean(&path.display().to_string())));
+    }
+    // One daemon has the home: the one that runs now makes room for the manager's.
+    if stop(context)?.is_some() {
+        context.output.note("stopped the abxd that ran; sandboxes keep running");
+    }
+    let exit = perform(context, &manager.enable);
+    if exit == 0 {
+        context.output.data("abxd is installed: it starts when its socket is used.");
+    }
+    Ok(exit)
+}
+
+/// Undoes [`install`].
+pub(crate) fn uninstall(context: &Context) -> Result<u8, Failure> {
+    let manager = manager();
+    let dir = directory(&manager)?;
+    let files: Vec<PathBuf> =
+        manager.files.iter().map(|(name, _)| dir.join(name)).filter(|path| path.exists()).collect();
+    if files.is_empty() {
+        context.output.data("abxd is not installed.");
+        return Ok(0);
+    }
+    let exit = perform(context, &manager.disable);
+    for path in files {
+        fs::remove_file(&path)
+            .map_err(|error| Failure::local(format!("failed to remove {}", path.display()), &error))?;
+        context.output.note(&format!("removed {}", clean(&path.display().to_string())));
+    }
+    if exit == 0 {
+        context.output.data("abxd is uninstalled; abx starts it by itself from now on.");
+    }
+    Ok(exit)
+}
+
+fn directory(manager: &Manager) -> Result<PathBuf, Failure> {
+    manager
+        .dir
+        .clone()
+        .ok_or_else(|| Failure::refused("there is no home directory for the service manager's files"))
+}
+
+/// The files name the usual places.
+fn refuse_other_homes(home: &Home) -> Result<(), Failure> {
+    let usual = paths::user_home().map(|home| home.join(".abx"));
+    if usual.as_deref() == Some(home.root()) && home.socket() == home.root().join("daemon.sock") {
+        return Ok(());
+    }
+    Err(Failure::usage("only the usual home, ~/.abx, can be installed as a service")
+        .with_hint("leave out --home, --socket, ABX_HOME and ABX_SOCKET"))
+}
+
+/// Runs the commands; where one fails, says what is left to do by hand.
+fn perform(context: &Context, commands: &[Vec<String>]) -> u8 {
+    for (at, words) in commands.iter().enumerate() {
+        let output = Command::new(&words[0]).args(&words[1..]).output();
+        let problem = match output {
+            Ok(output) if output.status.success() => continue,
+            Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            Err(error) => error.to_string(),
+        };
+        let rest: Vec<String> = commands[at..].iter().map(|words| words.join(" ")).collect();
+        let failure = Failure::refused(format!("{} failed: {problem}", words.join(" ")))
+            .with_hint(format!("in a login session, run: {}", rest.join(" && ")));
+        context.output.failure(&failure);
+        return failure.exit;
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_usual_home_becomes_a_service() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let home = Home::find(Some(dir.path()), None).expect("a home");
+        assert!(refuse_other_homes(&home).is_err());
+    }
+
+    #[test]
+    fn the_service_files_leave_a_place_for_the_daemons_path() {
+        let named = manager().files.iter().filter(|(_, text)| text.contains(PLACEHOLDER)).count();
+        assert_eq!(named, 1);
+    }
+}

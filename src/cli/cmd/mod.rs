@@ -1,0 +1,12 @@
+//! One module per command.
+
+pub(crate) mod attach;
+pub(crate) mod daemon;
+pub(crate) mod doctor;
+pub(crate) mod exec;
+pub(crate) mod import;
+pub(crate) mod install;
+pub(crate) mod rpc;
+pub(crate) mod session;
+pub(crate) mod snapshot;
+pub(crate) mod start;

@@ -1,0 +1,313 @@
+//! The session verbs, but for `start`.
+
+use std::io::{BufRead, IsTerminal, stderr, stdin};
+
+use jiff::Timestamp;
+use serde_json::value::RawValue;
+
+use super::start;
+use crate::cli::args_session::{ListArgs, SaveArgs, SessionCommand, UpdateArgs};
+use crate::cli::context::{Context, operation_id, understand};
+use crate::cli::failure::{FAILED, Failure};
+use crate::cli::output::clean;
+use crate::cli::table;
+use crate::proto::methods::{
+    DeleteParams, ForkParams, ListParams, Method, NameParams, RenameParams, ResumeParams, SaveParams,
+    SaveResult, SessionConnect, SessionDelete, SessionFork, SessionGet, SessionList, SessionPause,
+    SessionRename, SessionResume, SessionSave, SessionStop, SessionUnpause, SessionUpdate, StopParams,
+    UpdateParams,
+};
+use crate::proto::types::{Session, Status};
+
+/// Runs a session verb.
+pub(crate) fn run(context: &Context, verb: SessionCommand) -> Result<u8, Failure> {
+    match verb {
+        SessionCommand::Start(args) => return start::run(context, *args),
+        SessionCommand::List(args) => list(context, args)?,
+        SessionCommand::Get { name } => {
+            let raw = context.call::<SessionGet>(&NameParams { name })?;
+            let now = Timestamp::now();
+            context.deliver::<SessionGet>(&raw, |s| clean(&s.name), |s| table::details(s, now))?;
+        }
+        SessionCommand::Stop { name, grace } => {
+            return each(context, name, |name| {
+                let params = StopParams { name, grace_ms: grace };
+                verb_on::<SessionStop>(context, &params, |s| done(s, "stopped"))
+            });
+        }
+        SessionCommand::Save(args) => save(context, args)?,
+        SessionCommand::Resume { name, snapshot } => {
+            let params = ResumeParams { name, snapshot, op: operation_id() };
+            show::<SessionResume>(context, &params, |s| {
+                format!("{}\n{}", done(s, "resumed"), attach_line(s))
+            })?;
+        }
+        SessionCommand::Delete { name, keep_snapshots, yes } => {
+            return each(context, name, |name| delete(context, name, keep_snapshots, yes));
+        }
+        SessionCommand::Connect { name } => {
+            show::<SessionConnect>(context, &NameParams { name }, |s| done(s, "connected"))?;
+        }
+        SessionCommand::Pause { name } => {
+            show::<SessionPause>(context, &NameParams { name }, |s| done(s, "paused"))?;
+        }
+        SessionCommand::Unpause { name } => {
+            show::<SessionUnpause>(context, &NameParams { name }, |s| done(s, "unpaused"))?;
+        }
+        SessionCommand::Rename { name, new } => {
+            let text = format!("Session '{}' renamed to", clean(&name));
+            let params = RenameParams { name, new_name: new };
+            show::<SessionRename>(context, &params, |s| format!("{text} '{}'.", clean(&s.name)))?;
+        }
+        SessionCommand::Fork { name, new, snapshot } => {
+            let params = ForkParams { name, new_name: new, snapshot, op: operation_id() };
+            show::<SessionFork>(context, &params, |s| started(s, "started"))?;
+        }
+        SessionCommand::Update(args) => {
+            let params = update_params(args).map_err(Failure::usage)?;
+            show::<SessionUpdate>(context, &params, |s| done(s, "updated"))?;
+        }
+    }
+    Ok(0)
+}
+
+/// The block that a new session is announced with. The older command line's, to the letter.
+pub(crate) fn started(session: &Session, verb: &str) -> String {
+    let sandbox = clean(&session.sandbox);
+    format!("{}\n  Sandbox: {sandbox}\n{}", done(session, verb), attach_line(session))
+}
+
+fn attach_line(session: &Session) -> String {
+    format!("Attach with: abx attach {}", quoted(&session.sandbox))
+}
+
+/// A word as a shell takes it.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | ':');
+    let word = clean(word);
+    if !word.is_empty() && word.chars().all(plain) {
+        word
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+fn done(session: &Session, verb: &str) -> String {
+    format!("Session '{}' {verb}.", clean(&session.name))
+}
+
+fn show<M: Method<Result = Session>>(
+    context: &Context,
+    params: &M::Params,
+    text: impl FnOnce(&Session) -> String,
+) -> Result<(), Failure> {
+    let raw = context.call::<M>(params)?;
+    context.deliver::<M>(&raw, |s| clean(&s.name), text)
+}
+
+/// As [`show`], but under `--json` the document is the caller's to print.
+fn verb_on<M: Method<Result = Session>>(
+    context: &Context,
+    params: &M::Params,
+    text: impl FnOnce(&Session) -> String,
+) -> Result<Box<RawValue>, Failure> {
+    let raw = context.call::<M>(params)?;
+    if !context.output.json {
+        context.deliver::<M>(&raw, |s| clean(&s.name), text)?;
+    }
+    Ok(raw)
+}
+
+/// Does something to each name, going on after a failure; exits with the first failure's code. Under `--json` one name
+/// gives its document, several an array of theirs, with `{"error": ..}` in the place of those that failed.
+fn each(
+    context: &Context,
+    names: Vec<String>,
+    mut act: impl FnMut(String) -> Result<Box<RawValue>, Failure>,
+) -> Result<u8, Failure> {
+    if let [_] = names.as_slice() {
+        let name = names.into_iter().next().unwrap_or_default();
+        let raw = act(name)?;
+        if context.output.json {
+            context.output.data(raw.get());
+        }
+        return Ok(0);
+    }
+    let mut exit = 0;
+    let mut documents = Vec::new();
+    for name in names {
+        match act(name) {
+            Ok(raw) => documents.push(raw.get().to_owned()),
+            Err(failure) => {
+                documents.push(format!("{{\"error\":{}}}", failure.document()));
+                if !context.output.json {
+                    context.output.failure(&failure);
+                }
+                exit = if exit == 0 { failure.exit } else { exit };
+            }
+        }
+    }
+    if context.output.json {
+        context.output.data(&format!("[{}]", documents.join(",")));
+    }
+    Ok(exit)
+}
+
+fn list(context: &Context, args: ListArgs) -> Result<(), Failure> {
+    let status = args.status.into_iter().map(status).collect();
+    let raw = context.call::<SessionList>(&ListParams { status, agent: args.agent })?;
+    context.deliver::<SessionList>(
+        &raw,
+        |list| list.iter().map(|s| clean(&s.name)).collect::<Vec<_>>().join("\n"),
+        |list| table::sessions(list, Timestamp::now()),
+    )
+}
+
+fn status(word: String) -> Status {
+    [
+        Status::Starting,
+        Status::Running,
+        Status::Paused,
+        Status::Stopped,
+        Status::Saved,
+        Status::Lost,
+        Status::Unknown,
+    ]
+    .into_iter()
+    .find(|status| status.as_str() == word)
+    .unwrap_or(Status::Other(word))
+}
+
+fn save(context: &Context, args: SaveArgs) -> Result<(), Failure> {
+    let SaveArgs { name, snapshot, note, keep_running } = args;
+    let params = SaveParams { name, snapshot, note, keep_running, op: operation_id() };
+    let raw = context.call::<SessionSave>(&params)?;
+    context.deliver::<SessionSave>(
+        &raw,
+        |saved| clean(&saved.snapshot.name),
+        |SaveResult { session, snapshot }| {
+            format!("Session '{}' saved (snapshot: {})", clean(&session.name), clean(&snapshot.name))
+        },
+    )?;
+    let missing = understand::<SessionSave>(&raw)?.snapshot.excluded;
+    if !missing.is_empty() {
+        let missing: Vec<String> =
+            missing.iter().map(|e| format!("{} {}", clean(&e.kind), clean(&e.target))).collect();
+        context.output.note(&format!("Not in the snapshot: {}", missing.join(", ")));
+    }
+    Ok(())
+}
+
+fn delete(
+    context: &Context,
+    name: String,
+    keep_snapshots: bool,
+    yes: bool,
+) -> Result<Box<RawValue>, Failure> {
+    if !yes && stdin().is_terminal() && stderr().is_terminal() {
+        let session = context.connect()?.call::<SessionGet>(&NameParams { name: name.clone() })?;
+        context.output.err(&question(&session, keep_snapshots));
+        let mut answer = String::new();
+        let read = stdin().lock().read_line(&mut answer);
+        if read.is_err() || !matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes") {
+            let mut failure = Failure::refused(format!("session '{name}' was not deleted"));
+            failure.exit = FAILED;
+            return Err(failure);
+        }
+    }
+    let raw = context.call::<SessionDelete>(&DeleteParams { name, keep_snapshots })?;
+    if context.output.json {
+        return Ok(raw);
+    }
+    let result = understand::<SessionDelete>(&raw)?;
+    let deleted = clean(&result.deleted);
+    if context.output.quiet {
+        context.output.data(&deleted);
+    } else {
+        context.output.data(&format!("Session '{deleted}' deleted."));
+    }
+    if !result.snapshots.is_empty() {
+        let names: Vec<String> = result.snapshots.iter().map(|n| clean(n)).collect();
+        context.output.note(&format!("Snapshots deleted: {}", names.join(", ")));
+    }
+    Ok(raw)
+}
+
+/// Names what a delete loses.
+fn question(session: &Session, keep_snapshots: bool) -> String {
+    let name = clean(&session.name);
+    if session.engine == "external" {
+        return format!("Delete session '{name}' from the table? [y/N] ");
+    }
+    let count = match session.snapshots {
+        1 => "1 snapshot".to_owned(),
+        n => format!("{n} snapshots"),
+    };
+    match (session.snapshots, keep_snapshots) {
+        (0, _) => format!("Delete session '{name}' and its container? It has no snapshot. [y/N] "),
+        (_, false) => format!("Delete session '{name}', its container and {count}? [y/N] "),
+        (_, true) => format!("Delete session '{name}' and its container, and keep {count}? [y/N] "),
+    }
+}
+
+fn update_params(args: UpdateArgs) -> Result<UpdateParams, String> {
+    let mut params = UpdateParams {
+        name: args.name,
+        timeout_ms: args.timeout,
+        idle_ms: args.idle,
+        ..UpdateParams::default()
+    };
+    for pair in args.meta {
+        let (key, value) =
+            pair.split_once('=').map_or((pair.as_str(), None), |(k, v)| (k, Some(v.to_owned())));
+        if key.is_empty() {
+            return Err("--meta needs a name: K=V, or K to remove it".to_owned());
+        }
+        params.metadata.insert(key.to_owned(), value);
+    }
+    Ok(params)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::table::tests::session;
+
+    #[test]
+    fn the_question_names_what_is_lost() {
+        let mut session = session("x");
+        session.snapshots = 2;
+        assert_eq!(question(&session, false), "Delete session 'x', its container and 2 snapshots? [y/N] ");
+        assert_eq!(
+            question(&session, true),
+            "Delete session 'x' and its container, and keep 2 snapshots? [y/N] "
+        );
+        session.snapshots = 0;
+        assert_eq!(
+            question(&session, false),
+            "Delete session 'x' and its container? It has no snapshot. [y/N] "
+        );
+        session.engine = "external".to_owned();
+        assert_eq!(question(&session, false), "Delete session 'x' from the table? [y/N] ");
+    }
+
+    #[test]
+    fn a_word_is_quoted_only_where_a_shell_needs_it() {
+        assert_eq!(quoted("session-a.b_c-1"), "session-a.b_c-1");
+        assert_eq!(quoted("it's 数据"), "'it'\\''s 数据'");
+    }
+
+    #[test]
+    fn an_update_sets_and_removes_labels() {
+        let args = UpdateArgs {
+            name: "x".to_owned(),
+            timeout: Some(0),
+            idle: None,
+            meta: vec!["a=b=c".to_owned(), "gone".to_owned()],
+        };
+        let params = update_params(args).expect("valid");
+        assert_eq!(params.timeout_ms, Some(0));
+        assert_eq!(params.metadata["a"].as_deref(), Some("b=c"));
+        assert_eq!(params.metadata["gone"], None);
+    }
+}

@@ -1,0 +1,71 @@
+//! `abx start`.
+
+use std::collections::BTreeMap;
+
+use super::attach;
+use super::session::started;
+use crate::cli::args::AttachArgs;
+use crate::cli::args_session::StartArgs;
+use crate::cli::context::{Context, operation_id, understand};
+use crate::cli::detach;
+use crate::cli::failure::Failure;
+use crate::cli::output::clean;
+use crate::cli::relay::on_terminal;
+use crate::cli::start_args::{environment, parse_volume, parse_workspace};
+use crate::proto::methods::{SessionStart, StartParams};
+use crate::proto::types::{Limits, Network, Profile};
+
+/// Starts a session, and opens a terminal in it where that was asked for.
+pub(crate) fn run(context: &Context, args: StartArgs) -> Result<u8, Failure> {
+    let attach = args.attach;
+    if attach && !on_terminal() {
+        return Err(Failure::usage("--attach needs a terminal on standard input and output"));
+    }
+    let params = params(args).map_err(Failure::usage)?;
+    let raw = context.call::<SessionStart>(&params)?;
+    context.deliver::<SessionStart>(&raw, |s| clean(&s.name), |s| started(s, "started"))?;
+    if !attach {
+        return Ok(0);
+    }
+    let name = understand::<SessionStart>(&raw)?.name;
+    let detach_keys = detach::DEFAULT.parse().map_err(Failure::usage)?;
+    attach::run(context, AttachArgs { name, detach_keys, cmd: Vec::new() }).map_err(Failure::for_exec)
+}
+
+/// The parameters that a command line asks for.
+///
+/// # Errors
+/// What cannot be asked for, without the value of a variable.
+pub(crate) fn params(args: StartArgs) -> Result<StartParams, String> {
+    let name = args.name.or(args.named).unwrap_or_default();
+    let mut metadata = BTreeMap::new();
+    metadata.extend(args.meta);
+    Ok(StartParams {
+        name,
+        agent: args.agent,
+        template: args.template,
+        image: args.image,
+        engine: args.engine,
+        timeout_ms: args.timeout,
+        idle_ms: args.idle,
+        env: environment(&args.env_file, &args.env)?,
+        metadata,
+        workspace: args.workspace.as_deref().map(parse_workspace).transpose()?,
+        mounts: args.volume.iter().map(|v| parse_volume(v)).collect::<Result<_, _>>()?,
+        ports: args.ports,
+        limits: Limits { cpus: args.cpus, memory_bytes: args.memory, pids: args.pids },
+        network: args.network.map(|word| match word.as_str() {
+            "bridge" => Network::Bridge,
+            "none" => Network::None,
+            _ => Network::Other(word),
+        }),
+        profile: args.profile.map(|word| match word.as_str() {
+            "permissive" => Profile::Permissive,
+            "moderate" => Profile::Moderate,
+            "restrictive" => Profile::Restrictive,
+            _ => Profile::Other(word),
+        }),
+        reuse: args.reuse,
+        op: operation_id(),
+    })
+}

@@ -1,0 +1,145 @@
+//! What every command needs: the way to the daemon, and the way out.
+
+use std::cell::Cell;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::value::RawValue;
+
+use super::args::Global;
+use super::failure::{DAEMON, Failure, chain};
+use super::output::{Output, clean};
+use super::progress::Bar;
+use crate::client::{Client, Connector, RawStream, StreamError};
+use crate::paths::Home;
+use crate::proto::methods::Method;
+use crate::proto::stream::Open;
+use crate::proto::version::VERSION;
+
+/// One run of the command line.
+pub(crate) struct Context {
+    /// Where words go.
+    pub(crate) output: Output,
+    /// How to reach the daemon.
+    pub(crate) connector: Connector,
+    said: Cell<bool>,
+}
+
+impl Context {
+    /// Finds the home.
+    ///
+    /// # Errors
+    /// When there is none; gives the output back, so that this can be said.
+    pub(crate) fn new(global: &Global, output: Output) -> Result<Self, (Failure, Output)> {
+        match Home::find(global.home.as_deref(), global.socket.as_deref()) {
+            Ok(home) => Ok(Self::with(Connector::new(home, !global.no_autostart), output)),
+            Err(error) => {
+                let causes = chain(&error).split_off(1);
+                let mut failure = Failure::daemon(error.to_string(), causes);
+                failure.exit = DAEMON;
+                Err((failure.with_hint("name a home with --home or ABX_HOME"), output))
+            }
+        }
+    }
+
+    /// Uses this connector.
+    pub(crate) fn with(connector: Connector, output: Output) -> Self {
+        Self { output, connector, said: Cell::new(false) }
+    }
+
+    /// Connects, and says once what the daemon wants the user to know.
+    ///
+    /// # Errors
+    /// Exit code 6.
+    pub(crate) fn connect(&self) -> Result<Client, Failure> {
+        let client = self.connector.connect()?;
+        let hello = client.hello();
+        if !self.said.replace(true) {
+            if let Some(notice) = &hello.notice {
+                self.output.note(&clean(notice));
+            }
+            self.compare_versions(&hello.version);
+            if self.output.verbose {
+                let socket = self.connector.home().socket().display().to_string();
+                self.output.note(&format!(
+                    "abxd {} (process {}) at {}",
+                    clean(&hello.version),
+                    hello.pid,
+                    clean(&socket)
+                ));
+            }
+        }
+        Ok(client)
+    }
+
+    /// Opens a raw stream.
+    ///
+    /// # Errors
+    /// As the client's.
+    pub(crate) fn open(&self, open: &Open) -> Result<RawStream, StreamError> {
+        let stream = self.connector.open(open)?;
+        if !self.said.replace(true) {
+            self.compare_versions(&stream.opened().version);
+        }
+        Ok(stream)
+    }
+
+    /// Calls a method; its progress is shown.
+    ///
+    /// # Errors
+    /// The daemon's own, or why there is no answer.
+    pub(crate) fn call<M: Method>(&self, params: &M::Params) -> Result<Box<RawValue>, Failure> {
+        let mut client = self.connect()?;
+        let mut bar = Bar::new(&self.output);
+        let result = client.call_document::<M>(params, &mut |progress| bar.show(&progress));
+        bar.finish();
+        Ok(result?)
+    }
+
+    /// Prints a result: as it came under `--json`, the name under `-q`, else as text.
+    ///
+    /// # Errors
+    /// When the result is not what the method gives.
+    pub(crate) fn deliver<M: Method>(
+        &self,
+        raw: &RawValue,
+        name: impl FnOnce(&M::Result) -> String,
+        text: impl FnOnce(&M::Result) -> String,
+    ) -> Result<(), Failure> {
+        if self.output.json {
+            self.output.data(raw.get());
+            return Ok(());
+        }
+        let result = understand::<M>(raw)?;
+        let text = if self.output.quiet { name(&result) } else { text(&result) };
+        if !text.is_empty() {
+            self.output.data(&text);
+        }
+        Ok(())
+    }
+
+    fn compare_versions(&self, theirs: &str) {
+        if theirs != VERSION {
+            self.output.note(&format!(
+                "abx is {VERSION}, the running abxd {}: to use one version, run abx daemon restart",
+                clean(theirs)
+            ));
+        }
+    }
+}
+
+/// Understands the result of a method.
+///
+/// # Errors
+/// When it is not what the method gives.
+pub(crate) fn understand<M: Method>(raw: &RawValue) -> Result<M::Result, Failure> {
+    serde_json::from_str(raw.get()).map_err(|error| {
+        let message = format!("abxd answered {} with something that this abx does not understand", M::NAME);
+        Failure::daemon(message, chain(&error)).with_hint("abx daemon restart")
+    })
+}
+
+/// An id for an operation's progress: this process and this instant have it for themselves.
+pub(crate) fn operation_id() -> Option<String> {
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
+    Some(format!("abx-{}-{nanos:x}", std::process::id()))
+}

@@ -1,0 +1,285 @@
+//! Moves bytes between the user's streams and a command in a sandbox: a thread for input, one for signals, one for
+//! what must not wait behind input; output is the caller's.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use nix::poll::PollFlags;
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGWINCH};
+use signal_hook::iterator::Signals;
+
+use super::detach::{Keys, Splitter, Typed};
+use super::failure::{Failure, chain};
+use super::modes::Tracker;
+use super::output::{end_by_broken_pipe, raw_stderr, raw_stdout, wait_until};
+use super::terminal::{Modes, RawMode, size};
+use crate::client::{Frame, RawStream, Sender};
+use crate::proto::stream::{Exit, Size};
+
+/// Bytes of input read at once: a terminal gives less, a pipe holds as much.
+const INPUT_BYTES: usize = 64 * 1024;
+
+/// How long the main thread has to end after a signal that ends the client, before the signal does it: it may be stuck
+/// on an output that nobody reads.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How a stream ended.
+pub(crate) enum End {
+    /// The command did.
+    Exit(Exit),
+    /// The user left.
+    Detached,
+    /// A signal to this process.
+    Signal(i32),
+}
+
+/// What to connect with the command.
+pub(crate) struct Relay {
+    stream: RawStream,
+    signals: Signals,
+    /// Whether standard input is passed on.
+    pub(crate) input: bool,
+    /// The size the command's terminal was opened with, if it has one.
+    pub(crate) tty: Option<Size>,
+    /// Keys that leave.
+    pub(crate) keys: Option<Keys>,
+    /// Raw mode of the terminal, if it was entered.
+    pub(crate) raw: Option<RawMode>,
+}
+
+/// Catches signals from here on. To be called before the command runs, so that none ends this process between.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn catch_signals() -> Result<Signals, Failure> {
+    Signals::new([SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGCONT])
+        .map_err(|error| Failure::local("failed to catch signals", &error))
+}
+
+#[derive(Clone, Default)]
+struct Verdict(Arc<Mutex<Option<End>>>);
+
+impl Verdict {
+    /// The first one stands.
+    fn give(&self, end: End) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(end);
+    }
+
+    fn take(&self) -> Option<End> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+enum Control {
+    Resize(Size),
+    Signal(u8),
+}
+
+impl Relay {
+    /// Connects nothing but output yet.
+    pub(crate) fn new(stream: RawStream, signals: Signals) -> Self {
+        Self { stream, signals, input: false, tty: None, keys: None, raw: None }
+    }
+
+    /// Runs until the command ends, the user leaves, or a signal ends this process. The terminal is as it was
+    /// afterwards.
+    ///
+    /// # Errors
+    /// When the stream breaks or an output cannot be written.
+    pub(crate) fn run(self) -> Result<End, Failure> {
+        let Self { mut stream, signals, input, tty, keys, raw } = self;
+        let verdict = Verdict::default();
+        let sender = stream.sender();
+        let (control, queue) = channel();
+        let controls = sender.clone();
+        thread::spawn(move || send_controls(&controls, &queue));
+        let watch = Watch {
+            tty,
+            raw: raw.as_ref().map(RawMode::modes),
+            verdict: verdict.clone(),
+            sender: sender.clone(),
+        };
+        let handle = signals.handle();
+        thread::spawn(move || watch.run(signals, |c| drop(control.send(c))));
+        if input {
+            let (sender, verdict) = (sender.clone(), verdict.clone());
+            thread::spawn(move || send_input(&sender, keys.as_ref(), &verdict));
+        }
+        let mut tracker = Tracker::default();
+        let result = pump(&mut stream, tty.is_some().then_some(&mut tracker));
+        let end = match (verdict.take(), result) {
+            (Some(end), _) => Ok(end),
+            (None, result) => result.map(End::Exit),
+        };
+        if tty.is_some() {
+            // The terminal may be gone; then there is nothing to undo.
+            let _ = raw_stdout().and_then(|mut out| out.write_all(&tracker.undo()));
+        }
+        drop(raw);
+        sender.hang_up();
+        handle.close();
+        end
+    }
+}
+
+fn pump(stream: &mut RawStream, mut tracker: Option<&mut Tracker>) -> Result<Exit, Failure> {
+    let open = |error| Failure::local("failed to use the standard streams", &error);
+    let mut stdout = raw_stdout().map_err(open)?;
+    let mut stderr = raw_stderr().map_err(open)?;
+    loop {
+        match stream.next_frame()? {
+            Frame::Stdout(bytes) => {
+                if let Some(tracker) = &mut tracker {
+                    tracker.watch(bytes);
+                }
+                if let Err(error) = stdout.write_all(bytes) {
+                    if error.kind() == io::ErrorKind::BrokenPipe && tracker.is_none() {
+                        end_by_broken_pipe();
+                    }
+                    return Err(Failure::local("failed to write to standard output", &error));
+                }
+            }
+            // Nobody who reads it, nobody to tell.
+            Frame::Stderr(bytes) => drop(stderr.write_all(bytes)),
+            Frame::Exit(exit) => return Ok(exit),
+            Frame::Error(error) => return Err(Failure::from_wire(error, None)),
+        }
+    }
+}
+
+fn send_controls(sender: &Sender, queue: &Receiver<Control>) {
+    for control in queue {
+        let sent = match control {
+            Control::Resize(size) => sender.resize(size),
+            Control::Signal(number) => sender.signal(number),
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+}
+
+fn send_input(sender: &Sender, keys: Option<&Keys>, verdict: &Verdict) {
+    let mut splitter = keys.map(Splitter::new);
+    let Ok(mut stdin) = io::stdin().as_fd().try_clone_to_owned().map(File::from) else {
+        let _ = sender.end_input();
+        return;
+    };
+    let mut buffer = vec![0; INPUT_BYTES];
+    loop {
+        let read = match stdin.read(&mut buffer) {
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if wait_until(stdin.as_fd(), PollFlags::POLLIN).is_err() {
+                    return;
+                }
+                continue;
+            }
+            // A terminal that is gone has no more input.
+            Err(_) => 0,
+        };
+        if read == 0 {
+            if let Some(held) = splitter.as_mut().map(Splitter::finish).filter(|h| !h.is_empty()) {
+                let _ = sender.input(&held);
+            }
+            let _ = sender.end_input();
+            return;
+        }
+        let (bytes, leave) = match splitter.as_mut().map(|s| s.feed(&buffer[..read])) {
+            None => (None, false),
+            Some(Typed::Send(bytes)) => (Some(bytes), false),
+            Some(Typed::Leave(bytes)) => (Some(bytes), true),
+        };
+        let bytes = bytes.as_deref().unwrap_or(&buffer[..read]);
+        if leave {
+            // Said first: what is typed before leaving must not keep the user where the sandbox does not read.
+            verdict.give(End::Detached);
+        }
+        let sent = if bytes.is_empty() { Ok(()) } else { sender.input(bytes) };
+        if leave {
+            sender.hang_up();
+        }
+        if leave || sent.is_err() {
+            return;
+        }
+    }
+}
+
+/// What the thread for signals needs.
+struct Watch {
+    tty: Option<Size>,
+    raw: Option<Arc<Modes>>,
+    verdict: Verdict,
+    sender: Sender,
+}
+
+impl Watch {
+    fn run(&self, mut signals: Signals, send: impl Fn(Control)) {
+        let mut known = self.tty;
+        let mut resize = || {
+            let now = size(io::stdout());
+            if known.is_some() && now.is_some() && now != known {
+                known = now;
+                now.map(Control::Resize).into_iter().for_each(&send);
+            }
+        };
+        // It may have changed while the command was being started.
+        resize();
+        let mut forwarded = false;
+        for signal in &mut signals {
+            match signal {
+                SIGWINCH => resize(),
+                SIGCONT => {
+                    self.raw.iter().for_each(|modes| modes.renew());
+                    resize();
+                }
+                // A terminal's own keys arrive as input; what comes as a signal is for the command the first time.
+                SIGINT | SIGTERM if self.raw.is_none() && !forwarded => {
+                    forwarded = true;
+                    u8::try_from(signal).into_iter().map(Control::Signal).for_each(&send);
+                }
+                signal => return self.end(signal),
+            }
+        }
+    }
+
+    fn end(&self, signal: i32) {
+        self.verdict.give(End::Signal(signal));
+        self.sender.hang_up();
+        thread::sleep(LAST_WORDS);
+        self.raw.iter().for_each(|modes| modes.restore());
+        let _ = signal_hook::low_level::emulate_default_handler(signal);
+    }
+}
+
+/// The exit code and the last line for the user, where a stream ended by itself or by a signal.
+pub(crate) fn exit_code(end: &End) -> u8 {
+    match end {
+        End::Exit(exit) => u8::try_from(exit.exit_code & 0xff).unwrap_or(u8::MAX),
+        End::Detached => 0,
+        End::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+    }
+}
+
+/// Whether both ends of the user's terminal are there.
+pub(crate) fn on_terminal() -> bool {
+    use std::io::IsTerminal;
+    io::stdin().is_terminal() && io::stdout().is_terminal()
+}
+
+/// Puts the terminal behind standard input into raw mode.
+///
+/// # Errors
+/// When it is no terminal.
+pub(crate) fn raw_mode() -> Result<RawMode, Failure> {
+    RawMode::enter(io::stdin()).map_err(|error| {
+        let causes = chain(&error).join(": ");
+        Failure::refused(format!("failed to set the terminal to raw mode: {causes}"))
+    })
+}

@@ -1,0 +1,195 @@
+//! Text of sessions and snapshots: tables, details, durations.
+
+use jiff::Timestamp;
+use unicode_width::UnicodeWidthStr;
+
+use super::output::clean;
+use crate::proto::types::{Mount, Session, Snapshot};
+
+/// The table of `list`. The older command line's, to the letter.
+pub(crate) fn sessions(list: &[Session], now: Timestamp) -> String {
+    if list.is_empty() {
+        return "No sessions found.".to_owned();
+    }
+    let row = |cells: [&str; 5]| {
+        let [name, agent, status, duration, execs] = cells;
+        format!(
+            "{} {} {} {} {}",
+            pad(name, 20),
+            pad(agent, 10),
+            pad(status, 10),
+            pad(duration, 12),
+            pad_left(execs, 6)
+        )
+    };
+    let mut lines = vec![row(["NAME", "AGENT", "STATUS", "DURATION", "EXECS"])];
+    for session in list {
+        lines.push(row([
+            &clean(&session.name),
+            &clean(&session.agent),
+            &clean(session.status.as_str()),
+            &duration_since(&session.created_at, now),
+            &session.exec_count.to_string(),
+        ]));
+    }
+    lines.join("\n")
+}
+
+/// The table of `snapshot list`.
+pub(crate) fn snapshots(list: &[Snapshot]) -> String {
+    if list.is_empty() {
+        return "No snapshots found.".to_owned();
+    }
+    let row = |cells: [&str; 5]| {
+        let [name, session, created, size, note] = cells;
+        let line = format!(
+            "{} {} {} {} {note}",
+            pad(name, 28),
+            pad(session, 20),
+            pad(created, 20),
+            pad_left(size, 9)
+        );
+        line.trim_end().to_owned()
+    };
+    let mut lines = vec![row(["NAME", "SESSION", "CREATED", "SIZE", "NOTE"])];
+    for snapshot in list {
+        lines.push(row([
+            &clean(&snapshot.name),
+            &clean(&snapshot.session),
+            &seconds(&snapshot.created_at),
+            &bytes(snapshot.size_bytes),
+            &clean(snapshot.note.as_deref().unwrap_or_default()),
+        ]));
+    }
+    lines.join("\n")
+}
+
+/// Everything about a session, as aligned `key: value` lines. What is absent has no line.
+pub(crate) fn details(session: &Session, now: Timestamp) -> String {
+    let mut rows: Vec<(&str, String)> = vec![
+        ("name", session.name.clone()),
+        ("sandbox", session.sandbox.clone()),
+        ("status", status(session)),
+        ("agent", session.agent.clone()),
+        ("template", session.template.clone()),
+        ("engine", session.engine.clone()),
+    ];
+    let mut add = |key, value: Option<String>| rows.extend(value.map(|value| (key, value)));
+    add("image", session.image.clone());
+    add("image id", session.image_id.clone());
+    add("container", session.sandbox_id.clone());
+    add(
+        "created",
+        Some(format!("{} ({} ago)", session.created_at, duration_since(&session.created_at, now))),
+    );
+    add("last active", Some(session.last_active.clone()));
+    add("connected", session.last_connected.clone());
+    add("timeout", session.timeout_ms.filter(|ms| *ms > 0).map(length));
+    add("expires", session.expires_at.clone());
+    add("idle", session.idle_ms.filter(|ms| *ms > 0).map(length));
+    add("execs", Some(session.exec_count.to_string()));
+    add("oom events", Some(session.oom_events).filter(|n| *n > 0).map(|n| n.to_string()));
+    let newest = session.snapshot.as_ref().map(|name| format!(" (newest: {name})")).unwrap_or_default();
+    add("snapshots", Some(format!("{}{newest}", session.snapshots)));
+    add("workspace", session.workspace.as_ref().map(|w| mapping(&w.source, &w.target, w.read_only)));
+    for Mount { source, target, read_only } in &session.mounts {
+        add("mount", Some(mapping(source, target, *read_only)));
+    }
+    for port in &session.ports {
+        let host = port.host.map_or_else(|| "a free port".to_owned(), |p| format!("127.0.0.1:{p}"));
+        add("port", Some(format!("{host} -> {}/{}", port.container, port.protocol)));
+    }
+    add("cpus", session.limits.cpus.map(|n| n.to_string()));
+    add("memory", session.limits.memory_bytes.map(bytes));
+    add("pids", session.limits.pids.map(|n| n.to_string()));
+    add("network", Some(session.network.as_str().to_owned()));
+    add("profile", Some(session.profile.as_str().to_owned()));
+    for (name, value) in &session.env {
+        add("env", Some(format!("{name}={value}")));
+    }
+    for (name, value) in &session.metadata {
+        add("meta", Some(format!("{name}={value}")));
+    }
+    add("id", Some(session.id.clone()));
+    pairs(&rows)
+}
+
+/// Aligned `key: value` lines.
+pub(crate) fn pairs(rows: &[(&str, String)]) -> String {
+    let width = rows.iter().map(|(key, _)| key.len()).max().unwrap_or_default() + 1;
+    let lines: Vec<String> =
+        rows.iter().map(|(key, value)| format!("{:<width$} {}", format!("{key}:"), clean(value))).collect();
+    lines.join("\n")
+}
+
+/// The time since an instant of the wire: `45s`, `12m`, `2h 14m`, `3d`. A clock that was set back gives `0s`.
+pub(crate) fn duration_since(instant: &str, now: Timestamp) -> String {
+    match instant.parse::<Timestamp>() {
+        Ok(instant) => short(now.as_second().saturating_sub(instant.as_second()).max(0)),
+        Err(_) => "?".to_owned(),
+    }
+}
+
+fn short(seconds: i64) -> String {
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m", seconds / 60),
+        3_600..86_400 => format!("{}h {}m", seconds / 3_600, seconds / 60 % 60),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// A length of time as it would be typed.
+fn length(ms: u64) -> String {
+    humantime::format_duration(std::time::Duration::from_millis(ms)).to_string()
+}
+
+/// A size in the unit that suits it.
+pub(crate) fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if count < 1024 {
+        return format!("{count} B");
+    }
+    let mut unit = 0;
+    let mut tenths = u128::from(count) * 10 / 1024;
+    while tenths >= 10_240 && unit + 1 < UNITS.len() {
+        tenths /= 1024;
+        unit += 1;
+    }
+    format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
+}
+
+fn status(session: &Session) -> String {
+    let mut text = session.status.as_str().to_owned();
+    if let Some(reason) = &session.reason {
+        text.push_str(&format!(" ({})", reason.as_str()));
+    }
+    if let Some(operation) = &session.operation {
+        text.push_str(&format!(", {operation} under way"));
+    }
+    text
+}
+
+fn mapping(source: &str, target: &str, read_only: bool) -> String {
+    format!("{source} -> {target}{}", if read_only { " (read-only)" } else { "" })
+}
+
+/// An instant of the wire without its milliseconds.
+fn seconds(instant: &str) -> String {
+    match instant.parse::<Timestamp>().map(|t| Timestamp::from_second(t.as_second())) {
+        Ok(Ok(instant)) => instant.to_string(),
+        _ => clean(instant),
+    }
+}
+
+fn pad(text: &str, width: usize) -> String {
+    format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
+}
+
+fn pad_left(text: &str, width: usize) -> String {
+    format!("{}{text}", " ".repeat(width.saturating_sub(text.width())))
+}
+
+#[cfg(test)]
+#[path = "table_tests.rs"]
+pub(crate) mod tests;

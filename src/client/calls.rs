@@ -1,0 +1,401 @@
+//! One connection to the daemon, and calls on it.
+
+use std::borrow::Cow;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::proto::errors::WireError;
+use crate::proto::methods::{HelloResult, Method};
+use crate::proto::version::MAX_MESSAGE_BYTES;
+
+/// Bytes read from the socket at once: a list of a few hundred sessions in one system call.
+const READ_BUFFER_BYTES: usize = 64 * 1024;
+
+/// An error that the daemon answered with.
+#[derive(Debug, Clone)]
+pub struct RemoteError {
+    /// The error, as far as this version understands it.
+    pub error: WireError,
+    /// The error object as it came, with fields that this version does not know.
+    pub raw: Box<RawValue>,
+}
+
+/// Why a call has no result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The daemon refused or failed.
+    #[error("{}", .0.error.message)]
+    Remote(Box<RemoteError>),
+    /// The connection broke before the answer.
+    #[error("abxd went away before it answered; the operation may still be running")]
+    Gone {
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The daemon did not answer in the time that this call allows.
+    #[error("abxd did not answer within {} s", .limit.as_secs())]
+    Silent {
+        /// The time that was allowed.
+        limit: Duration,
+    },
+    /// What came is not JSON-RPC, or not the result that this method has.
+    #[error("abxd answered {method} with something that this abx does not understand")]
+    Garbled {
+        /// The method.
+        method: String,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// The request cannot be sent.
+    #[error("the request has {bytes} bytes, over the limit of {MAX_MESSAGE_BYTES}")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+    },
+    /// The params cannot be written as JSON.
+    #[error("the parameters of {method} cannot be written as JSON")]
+    Encode {
+        /// The method.
+        method: String,
+        /// Why.
+        source: serde_json::Error,
+    },
+}
+
+impl CallError {
+    /// The daemon's error, if it answered with one.
+    pub fn remote(&self) -> Option<&WireError> {
+        if let Self::Remote(remote) = self { Some(&remote.error) } else { None }
+    }
+}
+
+/// What an operation tells about itself before it ends.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct Progress {
+    /// The operation's id, as the caller chose it.
+    #[serde(default)]
+    pub op: Option<String>,
+    /// What is being done, in words.
+    #[serde(default)]
+    pub text: String,
+    /// Bytes done so far.
+    #[serde(default)]
+    pub current_bytes: Option<u64>,
+    /// Bytes to do in all.
+    #[serde(default)]
+    pub total_bytes: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Incoming<'a> {
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Event {
+    kind: String,
+    #[serde(flatten)]
+    progress: Progress,
+}
+
+/// A connection to the daemon on which versions were exchanged.
+#[derive(Debug)]
+pub struct Client {
+    reader: BufReader<UnixStream>,
+    line: Vec<u8>,
+    last_id: u64,
+    hello: Option<HelloResult>,
+}
+
+impl Client {
+    pub(super) fn new(stream: UnixStream) -> Self {
+        Self {
+            reader: BufReader::with_capacity(READ_BUFFER_BYTES, stream),
+            line: Vec::new(),
+            last_id: 0,
+            hello: None,
+        }
+    }
+
+    pub(super) fn greeted(self, hello: HelloResult) -> Self {
+        Self { hello: Some(hello), ..self }
+    }
+
+    /// What the daemon said about itself.
+    ///
+    /// # Panics
+    /// Never: the connector gives out no client before the greeting.
+    pub fn hello(&self) -> &HelloResult {
+        self.hello.as_ref().expect("the connector greets before it gives the client out")
+    }
+
+    /// Calls a method and waits for its result without a limit.
+    ///
+    /// # Errors
+    /// The daemon's own, or why there is no answer.
+    pub fn call<M: Method>(&mut self, params: &M::Params) -> Result<M::Result, CallError> {
+        self.call_with::<M>(params, &mut |_| {})
+    }
+
+    /// Calls a method; what the operation tells about itself meanwhile goes to `progress`.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn call_with<M: Method>(
+        &mut self,
+        params: &M::Params,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<M::Result, CallError> {
+        let raw = self.call_document::<M>(params, progress)?;
+        parse::<M>(&raw)
+    }
+
+    /// Calls a method and gives its result as it came, for output that keeps what this version does not know.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn call_document<M: Method>(
+        &mut self,
+        params: &M::Params,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Box<RawValue>, CallError> {
+        let encode = |source| CallError::Encode { method: M::NAME.to_owned(), source };
+        let params = serde_json::value::to_raw_value(params).map_err(encode)?;
+        self.exchange(M::NAME, &params, progress)
+    }
+
+    /// Calls a method by its name.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn call_raw(&mut self, method: &str, params: &RawValue) -> Result<Box<RawValue>, CallError> {
+        self.exchange(method, params, &mut |_| {})
+    }
+
+    /// Limits how long the next calls wait for the next bytes of an answer; none is for ever.
+    ///
+    /// # Errors
+    /// The system's, on a socket that is gone.
+    pub fn set_patience(&mut self, limit: Option<Duration>) -> io::Result<()> {
+        self.reader.get_ref().set_read_timeout(limit)
+    }
+
+    /// Waits until the daemon has closed the connection, at most for `limit`. Gives whether it has.
+    pub fn wait_closed(mut self, limit: Duration) -> bool {
+        if self.set_patience(Some(limit)).is_err() {
+            return true;
+        }
+        loop {
+            match self.reader.fill_buf() {
+                Ok([]) => return true,
+                Ok(bytes) => {
+                    let read = bytes.len();
+                    self.reader.consume(read);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return !is_timeout(&error),
+            }
+        }
+    }
+
+    fn exchange(
+        &mut self,
+        method: &str,
+        params: &RawValue,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Box<RawValue>, CallError> {
+        self.last_id += 1;
+        let id = self.last_id;
+        let name = serde_json::to_string(method)
+            .map_err(|source| CallError::Encode { method: method.to_owned(), source })?;
+        let request =
+            format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":{name},\"params\":{}}}\n", params.get());
+        if request.len() > MAX_MESSAGE_BYTES {
+            return Err(CallError::TooLarge { bytes: request.len() });
+        }
+        if let Err(source) = self.reader.get_ref().write_all(request.as_bytes()) {
+            // A daemon that refuses the connection may have said why before it closed.
+            return self.answer(id, method, progress).map_err(|error| match error {
+                CallError::Remote(_) => error,
+                _ => CallError::Gone { source },
+            });
+        }
+        self.answer(id, method, progress)
+    }
+
+    fn answer(
+        &mut self,
+        id: u64,
+        method: &str,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Box<RawValue>, CallError> {
+        let id = id.to_string();
+        loop {
+            self.read_line()?;
+            let garbled = |source| CallError::Garbled { method: method.to_owned(), source };
+            let incoming: Incoming<'_> = serde_json::from_slice(&self.line).map_err(garbled)?;
+            if incoming.method.is_some() {
+                if let Some(event) = event(&incoming) {
+                    progress(event);
+                }
+                continue;
+            }
+            // An error without an id is about the connection or about a request that could not be read: ours, since
+            // there is no other.
+            let unaddressed = incoming.id.is_none() || incoming.id.is_some_and(|i| i.get() == "null");
+            if incoming.id.is_some_and(|i| i.get() == id) || (unaddressed && incoming.error.is_some()) {
+                return match incoming.error {
+                    Some(raw) => Err(CallError::Remote(Box::new(remote(raw)))),
+                    None => Ok(incoming.result.unwrap_or(RawValue::NULL).to_owned()),
+                };
+            }
+        }
+    }
+
+    fn read_line(&mut self) -> Result<(), CallError> {
+        self.line.clear();
+        match self.reader.read_until(b'\n', &mut self.line) {
+            Ok(_) if self.line.ends_with(b"\n") => Ok(()),
+            Ok(_) => Err(CallError::Gone { source: io::ErrorKind::UnexpectedEof.into() }),
+            Err(error) if is_timeout(&error) => {
+                let limit = self.reader.get_ref().read_timeout().ok().flatten().unwrap_or_default();
+                Err(CallError::Silent { limit })
+            }
+            Err(source) => Err(CallError::Gone { source }),
+        }
+    }
+}
+
+/// Understands the result of a method.
+///
+/// # Errors
+/// When it is not what the method gives.
+pub(crate) fn parse<M: Method>(raw: &RawValue) -> Result<M::Result, CallError> {
+    serde_json::from_str(raw.get())
+        .map_err(|source| CallError::Garbled { method: M::NAME.to_owned(), source })
+}
+
+/// Understands an error object; one with strange data keeps its code and message.
+pub(super) fn remote(raw: &RawValue) -> RemoteError {
+    #[derive(Deserialize)]
+    struct Bare {
+        #[serde(default)]
+        code: i64,
+        #[serde(default)]
+        message: String,
+    }
+    let error = serde_json::from_str::<WireError>(raw.get()).unwrap_or_else(|_| {
+        let bare = serde_json::from_str::<Bare>(raw.get())
+            .unwrap_or(Bare { code: 0, message: "an error without a message".to_owned() });
+        WireError { code: i32::try_from(bare.code).unwrap_or_default(), message: bare.message, data: None }
+    });
+    RemoteError { error, raw: raw.to_owned() }
+}
+
+fn event(incoming: &Incoming<'_>) -> Option<Progress> {
+    if incoming.method.as_deref() != Some("event") {
+        return None;
+    }
+    let event: Event = serde_json::from_str(incoming.params?.get()).ok()?;
+    (event.kind == "progress").then_some(event.progress)
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake::{Fake, client};
+    use super::*;
+    use crate::proto::methods::{Empty, NameParams, SessionGet, StoreLoad};
+
+    #[test]
+    fn progress_that_comes_before_the_answer_reaches_the_caller() {
+        let fake = Fake::lines(&[
+            r#"{"jsonrpc":"2.0","method":"event","params":{"kind":"progress","op":"a","text":"Pulling","current_bytes":5,"total_bytes":9}}"#,
+            r#"{"jsonrpc":"2.0","method":"event","params":{"kind":"of-tomorrow","text":"x"}}"#,
+            r#"{"jsonrpc":"2.0","id":99,"result":"somebody else's"}"#,
+            r#"{"jsonrpc":"2.0","id":ID,"result":null}"#,
+        ]);
+        let mut seen = Vec::new();
+        let row = client(&fake)
+            .call_with::<StoreLoad>(&NameParams { name: "a".to_owned() }, &mut |event| seen.push(event))
+            .expect("an answer");
+        assert_eq!(row, None);
+        let want = Progress {
+            op: Some("a".to_owned()),
+            text: "Pulling".to_owned(),
+            current_bytes: Some(5),
+            total_bytes: Some(9),
+        };
+        assert_eq!(seen, [want]);
+    }
+
+    #[test]
+    fn a_daemon_that_breaks_off_gives_an_error_that_says_the_work_may_go_on() {
+        let fake = Fake::lines(&[]);
+        let error =
+            client(&fake).call::<SessionGet>(&NameParams { name: "a".to_owned() }).expect_err("no answer");
+        assert!(matches!(error, CallError::Gone { .. }), "{error:?}");
+        assert!(error.to_string().contains("may still be running"));
+    }
+
+    #[test]
+    fn half_an_answer_is_no_answer() {
+        let fake = Fake::bytes(br#"{"jsonrpc":"2.0","id":ID,"result"#);
+        let error = client(&fake).call_raw("x.y", RawValue::NULL).expect_err("cut off");
+        assert!(matches!(error, CallError::Gone { .. }), "{error:?}");
+    }
+
+    #[test]
+    fn an_error_keeps_its_kind_and_what_this_version_does_not_know() {
+        let fake = Fake::lines(&[
+            r#"{"jsonrpc":"2.0","id":ID,"error":{"code":1,"message":"no session 'a'","data":{"kind":"session_not_found","later":7}}}"#,
+        ]);
+        let error =
+            client(&fake).call::<SessionGet>(&NameParams { name: "a".to_owned() }).expect_err("an error");
+        let CallError::Remote(remote) = error else { panic!("{error:?}") };
+        assert_eq!(remote.error.kind().map(crate::proto::errors::Kind::name), Some("session_not_found"));
+        assert!(remote.raw.get().contains("\"later\":7"));
+    }
+
+    #[test]
+    fn an_error_with_strange_data_keeps_code_and_message() {
+        let raw: Box<RawValue> =
+            serde_json::from_str(r#"{"code":-32601,"message":"no such method","data":[1]}"#).expect("JSON");
+        let error = remote(&raw).error;
+        assert_eq!((error.code, error.message.as_str()), (-32601, "no such method"));
+    }
+
+    #[test]
+    fn a_request_over_the_limit_is_not_sent() {
+        let fake = Fake::lines(&[]);
+        let params = serde_json::value::to_raw_value(&"x".repeat(MAX_MESSAGE_BYTES)).expect("JSON");
+        let error = client(&fake).call_raw("x.y", &params).expect_err("too large");
+        assert!(matches!(error, CallError::TooLarge { .. }), "{error:?}");
+    }
+
+    #[test]
+    fn a_result_of_another_shape_names_the_method() {
+        let fake = Fake::lines(&[r#"{"jsonrpc":"2.0","id":ID,"result":{"no":"session"}}"#]);
+        let error =
+            client(&fake).call::<SessionGet>(&NameParams { name: "a".to_owned() }).expect_err("garbled");
+        assert!(error.to_string().contains("session.get"), "{error}");
+        let _ = Empty {};
+    }
+}

@@ -1,0 +1,22 @@
+//! The exchange of versions that opens every connection.
+
+use std::time::Duration;
+
+use super::calls::{CallError, Client};
+use crate::proto::methods::{DaemonHello, HelloParams, HelloResult};
+use crate::proto::version::{PROTOCOL, VERSION};
+
+/// How long a daemon may take to greet. It answers from memory, so one that takes longer hangs.
+pub(super) const HELLO_LIMIT: Duration = Duration::from_secs(10);
+
+/// Says who calls and asks who answers.
+///
+/// # Errors
+/// As [`Client::call`]; `Silent` after [`HELLO_LIMIT`].
+pub(super) fn greet(client: &mut Client) -> Result<HelloResult, CallError> {
+    let params = HelloParams { client: "abx".to_owned(), version: VERSION.to_owned(), protocol: PROTOCOL };
+    client.set_patience(Some(HELLO_LIMIT)).map_err(|source| CallError::Gone { source })?;
+    let hello = client.call::<DaemonHello>(&params)?;
+    client.set_patience(None).map_err(|source| CallError::Gone { source })?;
+    Ok(hello)
+}

@@ -1,0 +1,320 @@
+//! The client's side of a raw stream: bytes of one command on a connection of its own.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::calls::{RemoteError, remote};
+use super::connect::ConnectError;
+use super::hello::HELLO_LIMIT;
+use crate::proto::errors::WireError;
+use crate::proto::stream::{
+    Exit, FrameKind, HEADER_BYTES, MAX_FRAME_BYTES, MAX_OPEN_BYTES, Open, Opened, PREFACE, Size, header,
+    parse_header,
+};
+use crate::proto::version::PROTOCOL;
+
+/// Bytes read ahead for headers; payloads longer than this go past the buffer.
+const READ_AHEAD_BYTES: usize = 16 * 1024;
+
+/// Why a stream has no command, or no longer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StreamError {
+    /// There is no daemon.
+    #[error("{source}")]
+    Connect {
+        /// Why; printed in this error's place.
+        source: ConnectError,
+    },
+    /// The daemon does not run the command.
+    #[error("{}", .0.error.message)]
+    Refused(Box<RemoteError>),
+    /// The command's line or environment is too long.
+    #[error("the command and its environment have {bytes} bytes, over the limit of {MAX_OPEN_BYTES}")]
+    TooLarge {
+        /// Size of the opening.
+        bytes: usize,
+    },
+    /// The connection broke before the end.
+    #[error("abxd went away; the command may still be running")]
+    Gone {
+        /// The system's error.
+        source: io::Error,
+    },
+    /// What came is not what the protocol says.
+    #[error("abxd sent something that this abx does not understand")]
+    Garbled {
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
+
+/// What comes out of a command.
+#[derive(Debug)]
+pub enum Frame<'a> {
+    /// Bytes of its standard output.
+    Stdout(&'a [u8]),
+    /// Bytes of its standard error.
+    Stderr(&'a [u8]),
+    /// It ended; the last frame.
+    Exit(Exit),
+    /// Something went wrong; the last frame.
+    Error(WireError),
+}
+
+/// A command that runs.
+#[derive(Debug)]
+pub struct RawStream {
+    reader: BufReader<UnixStream>,
+    writer: Sender,
+    opened: Opened,
+    payload: Vec<u8>,
+}
+
+/// The way in. Clones share it; a frame is never torn by another.
+#[derive(Debug, Clone)]
+pub struct Sender {
+    socket: Arc<UnixStream>,
+    turn: Arc<Mutex<()>>,
+}
+
+#[derive(Deserialize)]
+struct Answer<'a> {
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+impl RawStream {
+    /// Sends the opening and waits for the answer. Where that takes long, `alive` finds out whether the daemon still
+    /// answers at all.
+    pub(super) fn open(
+        stream: UnixStream,
+        open: &Open,
+        alive: &dyn Fn() -> Result<(), ConnectError>,
+    ) -> Result<Self, StreamError> {
+        let gone = |source| StreamError::Gone { source };
+        let mut opening = PREFACE.to_vec();
+        serde_json::to_writer(&mut opening, open).map_err(|source| StreamError::Garbled { source })?;
+        opening.push(b'\n');
+        let bytes = opening.len() - PREFACE.len();
+        if bytes > MAX_OPEN_BYTES {
+            return Err(StreamError::TooLarge { bytes });
+        }
+        stream.set_read_timeout(Some(HELLO_LIMIT)).map_err(gone)?;
+        let writer =
+            Sender { socket: Arc::new(stream.try_clone().map_err(gone)?), turn: Arc::new(Mutex::new(())) };
+        let mut reader = BufReader::with_capacity(READ_AHEAD_BYTES, stream);
+        let sent = (&*writer.socket).write_all(&opening);
+        // A daemon that closed early may still have said why.
+        let line = match (read_answer(&mut reader, alive), sent) {
+            (Err(StreamError::Gone { .. }), Err(source)) => return Err(gone(source)),
+            (answer, _) => answer?,
+        };
+        let garbled = |source| StreamError::Garbled { source };
+        let answer: Answer<'_> = serde_json::from_slice(&line).map_err(garbled)?;
+        if let Some(raw) = answer.error {
+            return Err(StreamError::Refused(Box::new(remote(raw))));
+        }
+        let opened: Opened = serde_json::from_slice(&line).map_err(garbled)?;
+        if opened.protocol != PROTOCOL {
+            let source = ConnectError::Protocol { version: opened.version, protocol: opened.protocol };
+            return Err(StreamError::Connect { source });
+        }
+        reader.get_ref().set_read_timeout(None).map_err(gone)?;
+        Ok(Self { reader, writer, opened, payload: Vec::new() })
+    }
+
+    /// What the daemon said when the command began.
+    pub fn opened(&self) -> &Opened {
+        &self.opened
+    }
+
+    /// The way in.
+    pub fn sender(&self) -> Sender {
+        self.writer.clone()
+    }
+
+    /// Waits for the next frame. Frames of kinds that this version does not know are passed over.
+    ///
+    /// # Errors
+    /// When the connection ends before the last frame.
+    pub fn next_frame(&mut self) -> Result<Frame<'_>, StreamError> {
+        let gone = |source| StreamError::Gone { source };
+        let kind = loop {
+            let mut head = [0; HEADER_BYTES];
+            self.reader.read_exact(&mut head).map_err(gone)?;
+            let (kind, length) = parse_header(head).map_err(gone)?;
+            self.payload.resize(length.max(self.payload.len()).min(MAX_FRAME_BYTES), 0);
+            self.reader.read_exact(&mut self.payload[..length]).map_err(gone)?;
+            if let Some(kind) = kind {
+                break (kind, length);
+            }
+        };
+        let payload = &self.payload[..kind.1];
+        let garbled = |source| StreamError::Garbled { source };
+        match kind.0 {
+            FrameKind::Stdout => Ok(Frame::Stdout(payload)),
+            FrameKind::Stderr => Ok(Frame::Stderr(payload)),
+            FrameKind::Exit => serde_json::from_slice(payload).map(Frame::Exit).map_err(garbled),
+            FrameKind::Error => serde_json::from_slice(payload).map(Frame::Error).map_err(garbled),
+            FrameKind::Input | FrameKind::Resize | FrameKind::Signal => {
+                Err(gone(io::Error::new(io::ErrorKind::InvalidData, "abxd sent a client's frame")))
+            }
+        }
+    }
+}
+
+impl Sender {
+    /// Sends bytes of input. Blocks while the command does not read.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn input(&self, bytes: &[u8]) -> io::Result<()> {
+        bytes.chunks(MAX_FRAME_BYTES).try_for_each(|chunk| self.frame(FrameKind::Input, chunk))
+    }
+
+    /// Says that there is no more input.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn end_input(&self) -> io::Result<()> {
+        self.frame(FrameKind::Input, &[])
+    }
+
+    /// Tells the terminal's new size.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn resize(&self, size: Size) -> io::Result<()> {
+        let payload = serde_json::to_vec(&size).map_err(io::Error::other)?;
+        self.frame(FrameKind::Resize, &payload)
+    }
+
+    /// Passes a signal on to the command.
+    ///
+    /// # Errors
+    /// When the connection is gone.
+    pub fn signal(&self, number: u8) -> io::Result<()> {
+        self.frame(FrameKind::Signal, &[number])
+    }
+
+    /// Ends the connection at once, also for a thread that waits on it.
+    pub fn hang_up(&self) {
+        // Fails only when the connection is gone already.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
+    fn frame(&self, kind: FrameKind, payload: &[u8]) -> io::Result<()> {
+        let mut frame = Vec::with_capacity(HEADER_BYTES + payload.len());
+        frame.extend_from_slice(&header(kind, payload.len()));
+        frame.extend_from_slice(payload);
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        (&*self.socket).write_all(&frame)
+    }
+}
+
+fn read_answer(
+    reader: &mut BufReader<UnixStream>,
+    alive: &dyn Fn() -> Result<(), ConnectError>,
+) -> Result<Vec<u8>, StreamError> {
+    let mut line = Vec::new();
+    loop {
+        let left = (MAX_OPEN_BYTES + 1).saturating_sub(line.len()) as u64;
+        match reader.by_ref().take(left).read_until(b'\n', &mut line) {
+            Ok(_) if line.ends_with(b"\n") => return Ok(line),
+            Ok(_) => return Err(StreamError::Gone { source: io::ErrorKind::UnexpectedEof.into() }),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                // An engine may be slow; a daemon that greets nobody hangs.
+                alive().map_err(|source| StreamError::Connect { source })?;
+            }
+            Err(source) => return Err(StreamError::Gone { source }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake::{Fake, connector};
+    use super::*;
+    use crate::proto::errors::Kind;
+
+    fn open() -> Open {
+        Open { session: "s".to_owned(), cmd: vec!["true".to_owned()], ..Open::default() }
+    }
+
+    fn frame(kind: FrameKind, payload: &[u8]) -> Vec<u8> {
+        [&header(kind, payload.len())[..], payload].concat()
+    }
+
+    #[test]
+    fn output_and_the_end_come_as_frames_and_unknown_ones_are_passed_over() {
+        let mut script = b"{\"exec\":\"e1\",\"version\":\"9.9.9\",\"protocol\":1}\n".to_vec();
+        script.extend(frame(FrameKind::Stdout, b"out"));
+        script.extend([200, 0, 0, 0, 2, 1, 2]);
+        script.extend(frame(FrameKind::Stderr, b"err"));
+        script.extend(frame(FrameKind::Exit, b"{\"exit_code\":3}"));
+        let fake = Fake::raw(&script);
+        let mut stream = connector(&fake).open(&open()).expect("opened");
+        assert_eq!((stream.opened().exec.as_str(), stream.opened().version.as_str()), ("e1", "9.9.9"));
+        assert!(matches!(stream.next_frame().expect("a frame"), Frame::Stdout(b"out")));
+        assert!(matches!(stream.next_frame().expect("a frame"), Frame::Stderr(b"err")));
+        assert!(matches!(
+            stream.next_frame().expect("a frame"),
+            Frame::Exit(Exit { exit_code: 3, reason: None })
+        ));
+        assert!(matches!(stream.next_frame().expect_err("the end"), StreamError::Gone { .. }));
+    }
+
+    #[test]
+    fn a_refusal_keeps_its_kind() {
+        let fake = Fake::raw(
+            b"{\"error\":{\"code\":1,\"message\":\"no session 's'\",\"data\":{\"kind\":\"session_not_found\"}}}\n",
+        );
+        let error = connector(&fake).open(&open()).expect_err("refused");
+        let StreamError::Refused(remote) = error else { panic!("{error:?}") };
+        assert_eq!(remote.error.kind(), Some(Kind::SessionNotFound));
+    }
+
+    #[test]
+    fn another_protocol_is_refused_with_both_numbers() {
+        let fake = Fake::raw(b"{\"exec\":\"e1\",\"version\":\"9.9.9\",\"protocol\":7}\n");
+        let error = connector(&fake).open(&open()).expect_err("refused").to_string();
+        assert!(error.contains("protocol 1") && error.contains("protocol 7"), "{error}");
+    }
+
+    #[test]
+    fn an_opening_over_the_limit_is_not_sent() {
+        let fake = Fake::raw(b"");
+        let open = Open { cmd: vec!["x".repeat(MAX_OPEN_BYTES)], ..open() };
+        assert!(matches!(connector(&fake).open(&open), Err(StreamError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn frames_of_several_threads_are_never_torn() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let sender = Sender { socket: Arc::new(ours), turn: Arc::new(Mutex::new(())) };
+        let threads: Vec<_> = (0..4_u8)
+            .map(|n| {
+                let sender = sender.clone();
+                std::thread::spawn(move || (0..50).try_for_each(|_| sender.input(&vec![n; 1000])))
+            })
+            .collect();
+        let mut reader = BufReader::new(theirs);
+        for _ in 0..200 {
+            let mut head = [0; HEADER_BYTES];
+            reader.read_exact(&mut head).expect("a header");
+            assert_eq!(parse_header(head).expect("short"), (Some(FrameKind::Input), 1000));
+            let mut payload = vec![0; 1000];
+            reader.read_exact(&mut payload).expect("a payload");
+            assert!(payload.iter().all(|b| *b == payload[0]));
+        }
+        for thread in threads {
+            thread.join().expect("no panic").expect("sent");
+        }
+    }
+}

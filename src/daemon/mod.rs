@@ -47,8 +47,9 @@ use listener::{Listener, Lock};
 use logging::LogError;
 use shutdown::Shutdown;
 
-/// Open files that the daemon asks the system for: each connection is one, and so is each stream of an engine.
-const WANTED_OPEN_FILES: u64 = 65_536;
+/// Open files that the daemon asks the system for, the second where the first is refused (macOS has a limit of its own):
+/// each connection is one, and so is each stream of an engine.
+const WANTED_OPEN_FILES: [u64; 2] = [65_536, 10_240];
 
 /// How to run.
 #[derive(Debug, Clone)]
@@ -182,11 +183,13 @@ fn settle(spawned: bool) {
         // The root is always there; a daemon keeps no other directory from being unmounted.
         let _ = std::env::set_current_dir("/");
     }
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
-        && soft < WANTED_OPEN_FILES
-    {
-        // Fewer files mean fewer connections, not a daemon that does not start.
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard.min(WANTED_OPEN_FILES), hard);
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // Where none is granted there are fewer connections, but there is a daemon.
+        let _granted = WANTED_OPEN_FILES
+            .into_iter()
+            .map(|wanted| wanted.min(hard))
+            .take_while(|wanted| *wanted > soft)
+            .any(|wanted| setrlimit(Resource::RLIMIT_NOFILE, wanted, hard).is_ok());
     }
 }
 

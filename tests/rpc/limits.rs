@@ -113,6 +113,53 @@ fn at_most_128_calls_wait_on_one_connection_and_the_next_one_waits_unread() {
 }
 
 #[test]
+fn a_client_that_has_gone_makes_room_even_while_its_calls_go_on() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let wait = json!({"file": home.dir().join("never")});
+    let before = open_files(daemon.pid());
+    let mut socket = daemon.connect();
+    for id in 0..200 {
+        socket.request(id, "debug.wait", wait.clone());
+    }
+    drop(socket);
+    let mut ended = daemon.connect();
+    ended.request(1, "debug.wait", wait).end();
+    assert!(ended.is_silent());
+    drop(ended);
+    daemon.connect().call("debug.echo", json!({}));
+    until("the connections to be given up", || (open_files(daemon.pid()) <= before).then_some(()));
+}
+
+fn open_files(pid: i32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd")).expect("a process").count()
+}
+
+#[test]
+fn calls_that_nobody_waits_for_are_bounded_too() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let gate = home.dir().join("gate");
+    let wait = json!({"jsonrpc": "2.0", "method": "debug.wait", "params": {"file": gate}});
+    let batch = serde_json::to_string(&vec![wait; 1_000]).expect("JSON");
+    // Each connection goes at once; what it asked for stays.
+    for _ in 0..9 {
+        daemon.connect().send(&batch);
+    }
+    let mut socket = daemon.connect();
+    let refused = until("the calls to be counted", || {
+        let answer = socket.request(1, "debug.echo", json!({})).line();
+        (!answer["error"].is_null()).then_some(answer)
+    });
+    assert_eq!(refused["error"]["data"]["kind"], "limit", "{refused}");
+    std::fs::write(&gate, "").expect("write");
+    until("the calls to end", || {
+        let answer = socket.request(1, "debug.echo", json!({})).line();
+        answer["error"].is_null().then_some(())
+    });
+}
+
+#[test]
 fn past_the_limit_of_connections_one_more_is_told_so_in_its_own_framing() {
     let home = Home::new();
     let daemon = Daemon::start(&home);

@@ -9,6 +9,10 @@ use tokio::sync::{Notify, oneshot, watch};
 /// past it by its own length.
 pub(super) const MAX_IN_FLIGHT: usize = 128;
 
+/// Most calls under way in the whole daemon, those of clients that have gone included. One more is refused with kind
+/// `limit`.
+const MAX_UNDER_WAY: usize = 8_192;
+
 /// Why nobody waits for the answer any more. What the call does goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Abandoned {
@@ -27,6 +31,11 @@ pub(crate) struct Work {
 impl Work {
     pub(crate) fn new() -> Self {
         Self { count: watch::Sender::new(0) }
+    }
+
+    /// Whether no more calls may be started.
+    pub(super) fn is_full(&self) -> bool {
+        *self.count.borrow() >= MAX_UNDER_WAY
     }
 
     /// Waits until no call is under way.

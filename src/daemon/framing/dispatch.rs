@@ -1,5 +1,6 @@
 //! From one JSON text to its answer, alike for every framing.
 
+use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -103,6 +104,10 @@ impl Connection {
         if self.dispatcher.shutdown.begun() {
             return Outcome::Ready(answer::of_kind(id, Kind::ShuttingDown, "the daemon is stopping"));
         }
+        if self.dispatcher.work.is_full() {
+            let text = "too many calls are under way: try again when some have ended";
+            return Outcome::Ready(answer::of_kind(id, Kind::Limit, text));
+        }
         let Some((name, callback)) = self.find(&call.method) else {
             return Outcome::Ready(answer::not_found(id, &call.method));
         };
@@ -125,7 +130,7 @@ impl Connection {
             }
             return;
         }
-        if self.refuse || self.dispatcher.shutdown.begun() {
+        if self.refuse || self.dispatcher.shutdown.begun() || self.dispatcher.work.is_full() {
             return;
         }
         if let Some((name, callback)) = self.find(&call.method) {
@@ -165,8 +170,8 @@ impl Connection {
         extensions: Extensions,
     ) -> Outcome {
         let params = Params::new(Some(params)).into_owned();
-        let logged: String = id.unwrap_or("-").chars().take(MAX_LOGGED_ID_CHARS).collect();
-        let span = tracing::info_span!("call", connection = self.id.0, id = logged, method = name);
+        let logged = Logged(id.unwrap_or("-"));
+        let span = tracing::info_span!("call", connection = self.id.0, id = %logged, method = name);
         let connection = self.id;
         let call = async move { method(Id::Null, params, connection, usize::MAX, extensions).await };
         let mut call = AssertUnwindSafe(call).catch_unwind().instrument(span).boxed();
@@ -190,6 +195,15 @@ impl Connection {
             }
         });
         Outcome::Pending(async move { answer.await.ok().flatten() }.boxed())
+    }
+}
+
+/// An id as it stands in the log.
+struct Logged<'a>(&'a str);
+
+impl fmt::Display for Logged<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().take(MAX_LOGGED_ID_CHARS).try_for_each(|character| f.write_char(character))
     }
 }
 

@@ -105,6 +105,10 @@ async fn post(request: Request<Incoming>, connection: &Connection) -> Response<F
         }
         Err(Failed::Body) => return refuse(StatusCode::BAD_REQUEST, "the body ended too early"),
     };
+    // Requests wait for their answers here, but notifications do not.
+    while !connection.calls().has_room() {
+        connection.calls().freed().await;
+    }
     let answer = match connection.start(&text) {
         Outcome::Nothing => None,
         Outcome::Ready(answer) => Some(answer),

@@ -22,10 +22,12 @@ mod scan;
 mod stream;
 mod websocket;
 
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
+use nix::poll::{PollFd, PollFlags, PollTimeout};
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -44,6 +46,10 @@ const MAX_NOTIFICATIONS: usize = 256;
 
 /// How long a client may take no byte of what waits for it before its connection is closed.
 const STALL: Duration = Duration::from_secs(30);
+
+/// How often a client that nothing is read of, because it has closed its side or has too much under way, is looked at to
+/// see whether it is there at all.
+const HANGUP_CHECK: Duration = Duration::from_secs(1);
 
 /// Most bytes that are read and thrown away of a client that is told that its connection closes, so that it comes to
 /// read why.
@@ -165,4 +171,12 @@ async fn linger<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) {
     };
     // Whatever happens here, the connection is over.
     let _ = tokio::time::timeout(LINGER, reading).await;
+}
+
+/// Whether the client is gone altogether; a client that only closed its sending side is not.
+fn hung_up(stream: &UnixStream) -> bool {
+    let mut fds = [PollFd::new(stream.as_fd(), PollFlags::empty())];
+    let closed = PollFlags::POLLHUP | PollFlags::POLLERR;
+    nix::poll::poll(&mut fds, PollTimeout::ZERO).is_ok()
+        && fds[0].revents().is_some_and(|events| events.intersects(closed))
 }

@@ -1,20 +1,17 @@
 //! A connection that carries messages on a plain stream of bytes, in whichever way they are told apart.
 
 use std::io;
-use std::os::fd::AsFd;
-use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use nix::poll::{PollFd, PollFlags, PollTimeout};
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::dispatch::{Connection, Outcome};
-use super::{Closing, MAX_UNSENT_BYTES, STALL, linger};
+use super::{Closing, HANGUP_CHECK, MAX_UNSENT_BYTES, STALL, hung_up, linger};
 
 /// Bytes asked of the system at a time; most requests are far shorter.
 const READ_BYTES: usize = 8 * 1024;
@@ -24,9 +21,6 @@ const LONG_READ_BYTES: usize = 128 * 1024;
 
 /// Most bytes that an empty buffer keeps, so that an idle connection is small.
 const KEPT_BYTES: usize = 32 * 1024;
-
-/// How often a half-closed client that still has answers coming is looked at, to see whether it is there at all.
-const HANGUP_CHECK: Duration = Duration::from_secs(1);
 
 /// How messages are told apart in a stream of bytes.
 pub(super) trait Codec {
@@ -129,7 +123,7 @@ impl<C: Codec> Wire<C> {
                 () = tokio::time::sleep_until(stall), if !self.out.is_empty() => {
                     return Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its answers"));
                 }
-                () = tokio::time::sleep(HANGUP_CHECK), if self.input == Input::Ended => {
+                () = tokio::time::sleep(HANGUP_CHECK), if !reads => {
                     if hung_up(stream) {
                         return Ok(());
                     }
@@ -201,12 +195,4 @@ impl<C: Codec> Wire<C> {
         }
         self.buffer.reserve(if self.buffer.len() < READ_BYTES { READ_BYTES } else { LONG_READ_BYTES });
     }
-}
-
-/// Whether the client is gone altogether; a client that only closed its sending side is not.
-fn hung_up(stream: &UnixStream) -> bool {
-    let mut fds = [PollFd::new(stream.as_fd(), PollFlags::empty())];
-    let closed = PollFlags::POLLHUP | PollFlags::POLLERR;
-    nix::poll::poll(&mut fds, PollTimeout::ZERO).is_ok()
-        && fds[0].revents().is_some_and(|events| events.intersects(closed))
 }

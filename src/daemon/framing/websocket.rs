@@ -17,7 +17,7 @@ use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 use super::dispatch::{Connection, Outcome};
 use super::replay::Replay;
-use super::{Closing, MAX_UNSENT_BYTES, STALL, answer, linger};
+use super::{Closing, HANGUP_CHECK, MAX_UNSENT_BYTES, STALL, answer, hung_up, linger};
 use crate::proto::version::MAX_MESSAGE_BYTES;
 
 /// Bytes read at a time, allocated for the connection's life.
@@ -122,6 +122,11 @@ impl Wire {
                     },
                 },
                 () = connection.calls().freed(), if !has_room => {}
+                () = tokio::time::sleep(HANGUP_CHECK), if !reads && self.end.is_none() => {
+                    if hung_up(self.socket.get_ref().get_ref()) {
+                        return Ok(());
+                    }
+                }
                 () = tokio::time::sleep_until(stall), if self.unsent > 0 => {
                     let error = io::Error::new(io::ErrorKind::TimedOut, "the client does not read its answers");
                     return Err(Error::Io(error));

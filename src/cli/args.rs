@@ -243,5 +243,4 @@ fn short_verbose(matches: &ArgMatches) -> bool {
 }
 
 #[cfg(test)]
-#[path = "args_tests.rs"]
 mod tests;

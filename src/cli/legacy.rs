@@ -266,5 +266,4 @@ fn stamp(time: Timestamp) -> String {
 }
 
 #[cfg(test)]
-#[path = "legacy_tests.rs"]
 mod tests;

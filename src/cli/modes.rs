@@ -24,6 +24,7 @@ pub(crate) struct Tracker {
     keypad: bool,
     keyboard: usize,
     styled: bool,
+    mid_line: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
@@ -37,6 +38,9 @@ enum State {
 impl Tracker {
     /// Reads output that goes to the terminal.
     pub(crate) fn watch(&mut self, bytes: &[u8]) {
+        if let Some(last) = bytes.last() {
+            self.mid_line = !matches!(last, b'\n' | b'\r');
+        }
         for byte in bytes {
             match (self.state, byte) {
                 (State::Text, 0x1b) => self.state = State::Escape,
@@ -46,7 +50,7 @@ impl Tracker {
                     self.state = State::Control;
                 }
                 (_, 0x1b) => self.state = State::Escape,
-                (State::Escape, b'c') => *self = Self::default(),
+                (State::Escape, b'c') => *self = Self { mid_line: self.mid_line, ..Self::default() },
                 (State::Escape, b'=' | b'>') => {
                     self.keypad = *byte == b'=';
                     self.state = State::Text;
@@ -81,6 +85,11 @@ impl Tracker {
             text.push_str("\u{1b}[0m");
         }
         text.into_bytes()
+    }
+
+    /// Whether the next line of ours must begin with a new one.
+    pub(crate) fn mid_line(&self) -> bool {
+        self.mid_line
     }
 
     fn control(&mut self, last: u8) {

@@ -117,8 +117,13 @@ impl Relay {
             (None, result) => result.map(End::Exit),
         };
         if tty.is_some() {
+            let mut undo = tracker.undo();
+            // What the user is told begins on a line of its own.
+            if tracker.mid_line() && !matches!(&end, Ok(End::Exit(Exit { reason: None, .. }))) {
+                undo.extend_from_slice(b"\r\n");
+            }
             // The terminal may be gone; then there is nothing to undo.
-            let _ = raw_stdout().and_then(|mut out| out.write_all(&tracker.undo()));
+            let _ = raw_stdout().and_then(|mut out| out.write_all(&undo));
         }
         drop(raw);
         sender.hang_up();

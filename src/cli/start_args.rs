@@ -190,5 +190,4 @@ fn mount(source: &str, target: &str, read_only: bool) -> Result<Mount, Wrong> {
 }
 
 #[cfg(test)]
-#[path = "start_args_tests.rs"]
 mod tests;

@@ -191,5 +191,4 @@ fn pad_left(text: &str, width: usize) -> String {
 }
 
 #[cfg(test)]
-#[path = "table_tests.rs"]
 pub(crate) mod tests;

@@ -250,14 +250,14 @@ impl Connector {
         loop {
             let overdue = Instant::now() >= deadline;
             match self.dial()? {
-                Dial::Stream(stream) => match attempt(stream) {
-                    Ok(value) => {
-                        launcher.let_go();
+                Dial::Stream(stream) => match (peer(&stream), attempt(stream)) {
+                    (who, Ok(value)) => {
+                        launcher.let_go(who.and_then(|p| p.pid));
                         return Ok(value);
                     }
-                    Err(Attempt::Final(error)) => return Err(error),
-                    Err(Attempt::Again(error)) if overdue || !self.autostart => return Err(error),
-                    Err(Attempt::Again(_)) => {}
+                    (_, Err(Attempt::Final(error))) => return Err(error),
+                    (_, Err(Attempt::Again(error))) if overdue || !self.autostart => return Err(error),
+                    (_, Err(Attempt::Again(_))) => {}
                 },
                 Dial::Full if overdue => {
                     return Err(ConnectError::Hung { pid: daemon_pid(&self.home, None) });

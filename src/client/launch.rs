@@ -19,6 +19,9 @@ const MAX_STDERR_BYTES: usize = 16 * 1024;
 /// How long to wait for the last words of a daemon that has ended. Its pipe is closed, so they are there at once.
 const LAST_WORDS_LIMIT: Duration = Duration::from_secs(1);
 
+/// How long a client waits for its own daemon that lost the race, before it goes on.
+const LOSER_LIMIT: Duration = Duration::from_millis(500);
+
 /// How much of the log's end is searched for its last lines, in bytes.
 const LOG_TAIL_BYTES: u64 = 8 * 1024;
 
@@ -78,12 +81,17 @@ impl<'a> Launcher<'a> {
         ConnectError::NotReady { seconds: limit.as_secs(), words: tail(&log), log }
     }
 
-    /// Leaves the daemon to itself. The process of a daemon that lost the race is still collected, so that a client
-    /// that lives for days keeps no zombie.
-    pub(super) fn let_go(self) {
-        if let Some((mut child, _words)) = self.child {
-            std::thread::spawn(move || child.wait());
+    /// Leaves the daemon `listening` to itself. A child that lost the race to it is collected: it ends within
+    /// milliseconds, and not every system's first process collects orphans.
+    pub(super) fn let_go(self, listening: Option<i32>) {
+        let Some((mut child, _words)) = self.child else { return };
+        if listening.is_some_and(|pid| i32::try_from(child.id()) == Ok(pid)) {
+            return;
         }
+        let (send, ended) = sync_channel(1);
+        std::thread::spawn(move || send.send(child.wait().is_ok()));
+        // The thread stays behind where it takes longer.
+        let _ = ended.recv_timeout(LOSER_LIMIT);
     }
 
     fn spawn(&self) -> Result<(Child, Receiver<Vec<u8>>), ConnectError> {

@@ -4,13 +4,13 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::calls::{RemoteError, remote};
 use super::connect::ConnectError;
-use super::hello::HELLO_LIMIT;
 use crate::proto::errors::WireError;
 use crate::proto::stream::{
     Exit, FrameKind, HEADER_BYTES, MAX_FRAME_BYTES, MAX_OPEN_BYTES, Open, Opened, PREFACE, Size, header,
@@ -20,6 +20,10 @@ use crate::proto::version::PROTOCOL;
 
 /// Bytes read ahead for headers; payloads longer than this go past the buffer.
 const READ_AHEAD_BYTES: usize = 16 * 1024;
+
+/// How long the answer to an opening may take before the client asks whether the daemon still greets anybody: longer
+/// than an engine usually needs.
+const OPEN_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Why a stream has no command, or no longer.
 #[derive(Debug, thiserror::Error)]
@@ -105,7 +109,7 @@ impl RawStream {
         if bytes > MAX_OPEN_BYTES {
             return Err(StreamError::TooLarge { bytes });
         }
-        stream.set_read_timeout(Some(HELLO_LIMIT)).map_err(gone)?;
+        stream.set_read_timeout(Some(OPEN_PATIENCE)).map_err(gone)?;
         let writer =
             Sender { socket: Arc::new(stream.try_clone().map_err(gone)?), turn: Arc::new(Mutex::new(())) };
         let mut reader = BufReader::with_capacity(READ_AHEAD_BYTES, stream);
@@ -292,6 +296,25 @@ mod tests {
         let fake = Fake::raw(b"");
         let open = Open { cmd: vec!["x".repeat(MAX_OPEN_BYTES)], ..open() };
         assert!(matches!(connector(&fake).open(&open), Err(StreamError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn a_slow_answer_is_waited_for_while_the_daemon_greets_and_not_longer() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let asked = std::cell::Cell::new(0);
+        let alive = || {
+            let mut theirs = &theirs;
+            asked.set(asked.get() + 1);
+            if asked.get() == 2 {
+                theirs.write_all(b"{\"exec\":\"e1\",\"version\":\"1\",\"protocol\":1}\n").expect("write");
+            }
+            Ok(())
+        };
+        assert_eq!(RawStream::open(ours, &open(), &alive).expect("opened").opened().exec, "e1");
+        assert_eq!(asked.get(), 2);
+        let (ours, _theirs) = UnixStream::pair().expect("a pair");
+        let hung = || Err(ConnectError::Hung { pid: None });
+        assert!(matches!(RawStream::open(ours, &open(), &hung), Err(StreamError::Connect { .. })));
     }
 
     #[test]

@@ -49,6 +49,7 @@ fn it_opens_with_the_terminals_size_and_type_and_leaves_by_the_keys() {
     assert_eq!(child.wait().expect("ended").code(), Some(0));
     assert_eq!(terminal.modes(), before);
     let shown = terminal.wait_for("opens a fresh shell.");
+    assert!(shown.contains("ready\r\nDetached from x."), "{shown:?}");
     assert!(shown.contains("Detach with ctrl-] d"), "{shown}");
 }
 

@@ -235,5 +235,4 @@ fn line(report: &Report) -> String {
 }
 
 #[cfg(test)]
-#[path = "import_tests.rs"]
 mod tests;

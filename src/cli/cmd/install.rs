@@ -15,6 +15,8 @@ use crate::paths::{self, Home};
 const PLACEHOLDER: &str = "@ABXD@";
 
 struct Manager {
+    /// How a path is written in the files.
+    quote: fn(&str) -> String,
     /// The directory of the user's units.
     dir: Option<PathBuf>,
     /// File names and texts.
@@ -23,6 +25,8 @@ struct Manager {
     enable: Vec<Vec<String>>,
     /// Commands that undo that.
     disable: Vec<Vec<String>>,
+    /// Commands after the files are gone.
+    forget: Vec<Vec<String>>,
 }
 
 #[cfg(not(target_os = "macos"))]
@@ -31,6 +35,7 @@ fn manager() -> Manager {
         ["systemctl", "--user"].iter().chain(words).map(|w| (*w).to_owned()).collect::<Vec<_>>()
     };
     Manager {
+        quote: systemd_word,
         dir: paths::systemd_user_dir(),
         files: &[
             ("abxd.service", include_str!("../../../systemd/abxd.service")),
@@ -38,6 +43,7 @@ fn manager() -> Manager {
         ],
         enable: vec![systemctl(&["daemon-reload"]), systemctl(&["enable", "--now", "abxd.socket"])],
         disable: vec![systemctl(&["disable", "--now", "abxd.socket", "abxd.service"])],
+        forget: vec![systemctl(&["daemon-reload"])],
     }
 }
 
@@ -50,10 +56,12 @@ fn manager() -> Manager {
     let dir = paths::launchd_dir();
     let plist = dir.clone().unwrap_or_default().join("dev.abx.abxd.plist").display().to_string();
     Manager {
+        quote: xml_text,
         dir,
         files: &[("dev.abx.abxd.plist", include_str!("../../../launchd/dev.abx.abxd.plist"))],
         enable: vec![launchctl(&["bootstrap", &domain, &plist])],
         disable: vec![launchctl(&["bootout", &format!("{domain}/dev.abx.abxd")])],
+        forget: Vec::new(),
     }
 }
 
@@ -67,6 +75,9 @@ pub(crate) fn install(context: &Context) -> Result<u8, Failure> {
         Failure::local(format!("failed to find {}", program.display()), &error)
             .with_hint("install abxd beside abx")
     })?;
+    let program = (manager.quote)(program.to_str().ok_or_else(|| {
+        Failure::refused("the path of abxd is not UTF-8; the service manager's files cannot name it")
+    })?);
     let fail = |path: &Path| {
         let message = format!("failed to write {}", path.display());
         move |error| Failure::local(message, &error)
@@ -74,7 +85,7 @@ pub(crate) fn install(context: &Context) -> Result<u8, Failure> {
     fs::create_dir_all(&dir).map_err(fail(&dir))?;
     for (name, text) in manager.files {
         let path = dir.join(name);
-        fs::write(&path, text.replace(PLACEHOLDER, &program.display().to_string())).map_err(fail(&path))?;
+        fs::write(&path, text.replace(PLACEHOLDER, &program)).map_err(fail(&path))?;
         context.output.note(&format!("wrote {}", clean(&path.display().to_string())));
     }
     // One daemon has the home: the one that runs now makes room for the manager's.
@@ -98,11 +109,14 @@ pub(crate) fn uninstall(context: &Context) -> Result<u8, Failure> {
         context.output.data("abxd is not installed.");
         return Ok(0);
     }
-    let exit = perform(context, &manager.disable);
+    let mut exit = perform(context, &manager.disable);
     for path in files {
         fs::remove_file(&path)
             .map_err(|error| Failure::local(format!("failed to remove {}", path.display()), &error))?;
         context.output.note(&format!("removed {}", clean(&path.display().to_string())));
+    }
+    if exit == 0 {
+        exit = perform(context, &manager.forget);
     }
     if exit == 0 {
         context.output.data("abxd is uninstalled; abx starts it by itself from now on.");
@@ -115,6 +129,19 @@ fn directory(manager: &Manager) -> Result<PathBuf, Failure> {
         .dir
         .clone()
         .ok_or_else(|| Failure::refused("there is no home directory for the service manager's files"))
+}
+
+/// A path as a word of a unit file.
+#[cfg_attr(target_os = "macos", expect(dead_code, reason = "for the other service manager"))]
+fn systemd_word(path: &str) -> String {
+    let path = path.replace('%', "%%").replace('\\', "\\\\").replace('"', "\\\"");
+    if path.contains(char::is_whitespace) { format!("\"{path}\"") } else { path }
+}
+
+/// A path as text of a property list.
+#[cfg_attr(not(any(target_os = "macos", test)), expect(dead_code, reason = "for the other service manager"))]
+fn xml_text(path: &str) -> String {
+    path.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 /// The files name the usual places.
@@ -158,7 +185,10 @@ mod tests {
 
     #[test]
     fn the_service_files_leave_a_place_for_the_daemons_path() {
-        let named = manager().files.iter().filter(|(_, text)| text.contains(PLACEHOLDER)).count();
-        assert_eq!(named, 1);
+        let (_, service) = manager().files[0];
+        assert!(service.lines().any(|line| line.contains(PLACEHOLDER) && !line.starts_with('#')));
+        assert_eq!(systemd_word("/opt/abx/abxd"), "/opt/abx/abxd");
+        assert_eq!(systemd_word("/o p/100%/abxd"), "\"/o p/100%%/abxd\"");
+        assert_eq!(xml_text("/a&b/abxd"), "/a&amp;b/abxd");
     }
 }

@@ -1,5 +1,7 @@
 //! Tests that need a container engine.
 
+mod away;
 mod engine;
 mod exec;
 mod link;
+mod sessions;

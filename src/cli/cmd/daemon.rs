@@ -20,6 +20,7 @@ use crate::cli::failure::{Failure, chain};
 use crate::cli::output::{clean, clean_lines};
 use crate::cli::table::pairs;
 use crate::client::{CallError, ConnectError, Connector, daemon_program};
+use crate::proto::errors::{Kind, WireError};
 use crate::proto::methods::{DaemonInfo, DaemonInfoResult, DaemonShutdown, Empty, HelloResult};
 use crate::proto::types::EngineInfo;
 use crate::proto::version::{PROTOCOL, VERSION};
@@ -63,15 +64,16 @@ pub(crate) fn run(context: &Context, verb: DaemonCommand) -> Result<u8, Failure>
 
 /// Prints this program's version, and the daemon's if one runs. Never starts one.
 pub(crate) fn versions(context: &Context) -> Result<u8, Failure> {
-    let daemon = quiet_connector(context).connect_any_protocol().ok().map(|c| c.hello().clone());
+    let daemon = || quiet_connector(context).connect_any_protocol().ok().map(|c| c.hello().clone());
     if context.output.json {
-        let daemon = daemon.map(|h| serde_json::json!({ "version": h.version, "protocol": h.protocol }));
+        let daemon = daemon().map(|h| serde_json::json!({ "version": h.version, "protocol": h.protocol }));
         let document = serde_json::json!({ "version": VERSION, "protocol": PROTOCOL, "daemon": daemon });
         context.output.data(&document.to_string());
         return Ok(0);
     }
+    // Before asking: a daemon that hangs takes its time.
     context.output.data(&format!("abx {VERSION}"));
-    if let Some(hello) = daemon {
+    if let Some(hello) = daemon() {
         let protocol = if hello.protocol == PROTOCOL {
             String::new()
         } else {
@@ -85,20 +87,27 @@ pub(crate) fn versions(context: &Context) -> Result<u8, Failure> {
 /// Asks the daemon to stop and waits until it has. One that hangs is ended by TERM, then by KILL. Gives its process id,
 /// or none if there was no daemon.
 pub(crate) fn stop(context: &Context) -> Result<Option<i32>, Failure> {
-    let mut client = match quiet_connector(context).connect_any_protocol() {
-        Ok(client) => client,
-        Err(ConnectError::NotListening { .. }) => return Ok(None),
-        Err(ConnectError::Hung { pid: Some(pid) }) => return end_hung(context, pid).map(Some),
-        Err(error) => return Err(error.into()),
+    let deadline = Instant::now() + STOP_LIMIT;
+    let mut client = loop {
+        match quiet_connector(context).connect_any_protocol() {
+            Ok(client) => break client,
+            Err(ConnectError::NotListening { .. }) => return Ok(None),
+            Err(ConnectError::Hung { pid: Some(pid) }) => return end_hung(context, pid).map(Some),
+            // Somebody else has asked it already, or it has just closed.
+            Err(ConnectError::Greeting { source }) if is_going(&source) && Instant::now() < deadline => {
+                sleep(LOOK);
+            }
+            Err(error) => return Err(error.into()),
+        }
     };
     let pid = i32::try_from(client.hello().pid).unwrap_or_default();
     // The patience is for the answer alone: the daemon answers first and drains then.
     let _ = client.set_patience(Some(STOP_LIMIT));
     match client.call::<DaemonShutdown>(&Empty {}) {
+        Ok(_) => {}
         // It may close before its answer has left.
-        Ok(_) | Err(CallError::Gone { .. }) => {}
+        Err(error) if is_going(&error) => {}
         Err(CallError::Silent { .. }) => return end_hung(context, pid).map(Some),
-        Err(error) if error.remote().is_some_and(|e| e.kind().is_some_and(is_stopping)) => {}
         Err(error) => return Err(error.into()),
     }
     if !client.wait_closed(STOP_LIMIT) || !wait_gone(pid, STOP_LIMIT) {
@@ -107,8 +116,9 @@ pub(crate) fn stop(context: &Context) -> Result<Option<i32>, Failure> {
     Ok(Some(pid))
 }
 
-fn is_stopping(kind: crate::proto::errors::Kind) -> bool {
-    kind == crate::proto::errors::Kind::ShuttingDown
+fn is_going(error: &CallError) -> bool {
+    let kind = error.remote().and_then(WireError::kind);
+    matches!(error, CallError::Gone { .. }) || kind == Some(Kind::ShuttingDown)
 }
 
 fn end_hung(context: &Context, pid: i32) -> Result<i32, Failure> {

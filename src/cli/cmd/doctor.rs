@@ -3,7 +3,10 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::daemon::engine_text;
@@ -11,7 +14,7 @@ use crate::cli::context::Context;
 use crate::cli::failure::{FAILED, Failure, chain};
 use crate::cli::output::clean;
 use crate::cli::table::bytes;
-use crate::client::Client;
+use crate::client::{CallError, Client};
 use crate::config::{Config, Flags};
 use crate::paths::{self, Home, MAX_SOCKET_PATH_BYTES};
 use crate::proto::methods::{DaemonInfo, DaemonInfoResult, Empty};
@@ -25,6 +28,12 @@ const NO_SPACE_BYTES: u64 = 16 << 20;
 
 /// A clock further off than this, in milliseconds, confuses what runs in sandboxes.
 const MAX_SKEW_MS: i64 = 5_000;
+
+/// How long a daemon may take from its start until it has found its engines.
+const SETTLE_LIMIT: Duration = Duration::from_secs(3);
+
+/// Pause between two questions whether it has.
+const SETTLE_LOOK: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -199,7 +208,7 @@ fn daemon_check(client: &Client) -> Check {
 }
 
 fn info_checks(client: &mut Client) -> Vec<Check> {
-    let info = match client.call::<DaemonInfo>(&Empty {}) {
+    let info = match settled_info(client) {
         Ok(info) => info,
         Err(error) => {
             let failure = Failure::from(error);
@@ -233,6 +242,21 @@ fn info_checks(client: &mut Client) -> Vec<Check> {
     }
     checks.extend(notices.into_iter().map(|n| Check::warning("notice", n, "abx daemon logs")));
     checks
+}
+
+/// Asks until the engines have been looked for: a daemon that has only just started knows none yet.
+fn settled_info(client: &mut Client) -> Result<DaemonInfoResult, CallError> {
+    let deadline = Instant::now() + SETTLE_LIMIT;
+    loop {
+        let info = client.call::<DaemonInfo>(&Empty {})?;
+        let started = info.started_at.parse::<Timestamp>().unwrap_or_default();
+        let young =
+            Timestamp::now().as_second() - started.as_second() <= SETTLE_LIMIT.as_secs().cast_signed();
+        if !young || Instant::now() >= deadline || info.engines.iter().all(|e| e.health == "ok") {
+            return Ok(info);
+        }
+        sleep(SETTLE_LOOK);
+    }
 }
 
 fn space_check(root: &Path) -> Check {

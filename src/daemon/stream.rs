@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::driver::Driver;
-use super::exec::{Ended, ExecRequest, Handle, Live, TIMED_OUT};
+use super::exec::{Ended, ExecRequest, Handle, Live, TIMED_OUT, start_refusal};
 use super::failure::Failure;
 use super::framing::replay::Replay;
 use super::framing::{Peer, RawHandler};
@@ -170,8 +170,8 @@ impl RawStreams {
         };
         let exit = if ended.never_started {
             let text: Vec<u8> = held.iter().flat_map(|(_, bytes)| bytes.to_vec()).collect();
-            let text = String::from_utf8_lossy(&text).trim().to_owned();
-            Exit { exit_code: ended.code, reason: Some(text).filter(|t| !t.is_empty()).or(ended.reason) }
+            let reason = start_refusal(&handle.command, ended.code, &String::from_utf8_lossy(&text));
+            Exit { exit_code: ended.code, reason: Some(reason) }
         } else {
             for (kind, bytes) in held {
                 frames(&mut write, kind, &bytes).await?;

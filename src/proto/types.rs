@@ -275,7 +275,7 @@ pub struct EngineInfo {
     pub version: Option<String>,
     /// The API version agreed on.
     pub api_version: Option<String>,
-    /// `ok` or `unavailable`.
+    /// `ok`, `unavailable`, or `checking` in the first moments of the daemon's life.
     pub health: String,
     /// Why it is unavailable: each address tried and what it answered.
     #[serde(default)]

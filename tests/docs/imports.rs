@@ -67,6 +67,7 @@ const RPC_OURS: &[&str] = &["config", "daemon", "fault", "model", "paths", "prot
 
 const DAEMON: &[&str] = &[
     "async_trait",
+    "base64",
     "bytes",
     "futures_util",
     "http_body_util",
@@ -193,9 +194,14 @@ fn allowed_lines_pass_and_text_is_not_taken_for_code() {
     }
 }
 
-/// Whether the parent of this file declares it for tests alone.
+/// Whether the parent of this file, or of a module around it, declares it for tests alone.
 fn is_test_file(file: &str) -> bool {
-    let path = Path::new(file);
+    Path::new(file)
+        .ancestors()
+        .any(|path| path.starts_with("src/") && path != Path::new("src") && is_declared_for_tests(path))
+}
+
+fn is_declared_for_tests(path: &Path) -> bool {
     let (Some(dir), Some(name)) = (path.parent(), path.file_stem()) else { return false };
     let declared = format!("mod{};", name.to_string_lossy());
     [dir.join("mod.rs"), dir.with_extension("rs")].iter().filter(|parent| root().join(parent).exists()).any(

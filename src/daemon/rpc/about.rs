@@ -56,10 +56,15 @@ pub(super) fn register(module: &mut Module) {
         app.shutdown.begin();
         Ok(Done { done: true })
     });
-    now::<RpcDiscover, _>(module, |_, _| {
-        let document = RawValue::from_string(OPENRPC.trim().to_owned());
-        Ok(document.expect("the document in the tree is JSON, as a test checks"))
-    });
+    let document = one_line(OPENRPC);
+    now::<RpcDiscover, _>(module, move |_, _| Ok(document.clone()));
+}
+
+/// The document without its line breaks: on a stream of JSON texts an answer is one line.
+fn one_line(document: &str) -> Box<RawValue> {
+    let parsed: serde_json::Value =
+        serde_json::from_str(document).expect("a test renders and compares the document");
+    serde_json::value::to_raw_value(&parsed).expect("what was parsed can be written")
 }
 
 fn info(app: &App) -> DaemonInfoResult {
@@ -84,7 +89,11 @@ fn info(app: &App) -> DaemonInfoResult {
 
 fn engine(app: &App) -> EngineInfo {
     let state = app.driver.engine_state();
-    let healthy = state.about.is_some() && state.problem.is_none();
+    let health = match (&state.about, &state.problem) {
+        (_, Some(_)) => "unavailable",
+        (Some(_), None) => "ok",
+        (None, None) => "checking",
+    };
     let about = state.about;
     EngineInfo {
         name: "docker".to_owned(),
@@ -92,7 +101,7 @@ fn engine(app: &App) -> EngineInfo {
         source: about.as_ref().map(|a| a.source.clone()),
         version: about.as_ref().map(|a| a.version.clone()),
         api_version: about.as_ref().map(|a| a.api_version.clone()),
-        health: if healthy { "ok" } else { "unavailable" }.to_owned(),
+        health: health.to_owned(),
         problem: state.problem,
         clock_skew_ms: about.map(|a| a.clock_skew_ms),
     }

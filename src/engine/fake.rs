@@ -119,6 +119,7 @@ impl FakeEngine {
             image_id: "sha256:foreign".to_owned(),
             labels: BTreeMap::new(),
             ports: Vec::new(),
+            mounts: Vec::new(),
         };
         inner.containers.insert(id.clone(), Container { observed, excluded: Vec::new() });
         id

@@ -1,8 +1,8 @@
 //! The labels by which sandboxes and snapshots are found again, and from which rows can be rebuilt.
 //!
 //! A container carries every session label, empty where there is no value, so that none of an image's shines
-//! through. A snapshot's image inherits the container's; [`snapshot`] empties those that tell of the host, and
-//! [`SESSION_HOME`] too: a container that someone runs from a snapshot by hand is not the session's. Values of the
+//! through, and none that tells of the host's directories, for a snapshot's image inherits them. [`snapshot`] empties
+//! [`SESSION_HOME`]: a container that someone runs from a snapshot by hand is not the session's. Values of the
 //! environment never stand in a label.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::{CommitSpec, CreateSpec, Image, Observed};
 use crate::model::id::{SessionId, SessionName, SnapshotId, Timestamp, sandbox_name};
 use crate::model::session::{
-    EngineKind, Limits, Mount, Network, Port, Profile, Session, Snapshot, SnapshotState, Spec, Status,
+    EngineKind, Limits, Network, Port, Profile, Session, Snapshot, SnapshotState, Spec, Status,
 };
 
 /// Session id.
@@ -37,8 +37,6 @@ pub const SESSION_IDLE_MS: &str = "dev.abx.session.idle_ms";
 pub const SESSION_METADATA: &str = "dev.abx.session.metadata";
 /// Where the workspace is in the sandbox.
 pub const SESSION_WORKSPACE_TARGET: &str = "dev.abx.session.workspace_target";
-/// JSON array of all mounts; emptied in snapshots.
-pub const SESSION_MOUNTS: &str = "dev.abx.session.mounts";
 /// JSON array of the ports asked for.
 pub const SESSION_PORTS: &str = "dev.abx.session.ports";
 /// JSON object of the limits.
@@ -79,11 +77,6 @@ pub fn session(spec: &CreateSpec) -> BTreeMap<String, String> {
     let session = &spec.session;
     let number = |n: Option<u64>| n.map(|n| n.to_string()).unwrap_or_default();
     let workspace = session.spec.workspace.as_ref();
-    let mounts: Vec<Value> = workspace
-        .into_iter()
-        .chain(&session.spec.mounts)
-        .map(|m| json!({"source": m.source, "target": m.target, "read_only": m.read_only}))
-        .collect();
     let ports: Vec<Value> = session.spec.ports.iter().map(port_to_json).collect();
     let limits = &session.spec.limits;
     let limits =
@@ -100,7 +93,6 @@ pub fn session(spec: &CreateSpec) -> BTreeMap<String, String> {
         (SESSION_IDLE_MS, number(session.idle_ms)),
         (SESSION_METADATA, json!(session.metadata).to_string()),
         (SESSION_WORKSPACE_TARGET, workspace.map(|w| w.target.clone()).unwrap_or_default()),
-        (SESSION_MOUNTS, Value::Array(mounts).to_string()),
         (SESSION_PORTS, Value::Array(ports).to_string()),
         (SESSION_LIMITS, limits.to_string()),
         (SESSION_PROFILE, session.spec.profile.as_str().to_owned()),
@@ -124,7 +116,6 @@ pub fn snapshot(spec: &CommitSpec) -> BTreeMap<String, String> {
         (SESSION_ID, spec.session.to_string()),
         (SESSION_NAME, spec.session_name.clone()),
         (SESSION_HOME, String::new()),
-        (SESSION_MOUNTS, String::new()),
     ]
     .into_iter()
     .map(|(key, value)| (key.to_owned(), value))
@@ -142,6 +133,13 @@ pub fn rebuild(seen: &Observed) -> Option<Session> {
         let newer = seen.name.strip_prefix("session-").and_then(|name| SessionName::parse(name).ok());
         session.name = newer.unwrap_or(session.name);
     }
+    let mut mounts = seen.mounts.clone();
+    session.spec.workspace = seen
+        .labels
+        .get(SESSION_WORKSPACE_TARGET)
+        .and_then(|target| mounts.iter().position(|m| m.target == *target))
+        .map(|at| mounts.remove(at));
+    session.spec.mounts = mounts;
     session.sandbox.clone_from(&seen.name);
     session.sandbox_id = Some(seen.id.clone());
     session.image_id = Some(seen.image_id.clone());
@@ -199,10 +197,6 @@ fn from_labels(labels: &BTreeMap<String, String>) -> Option<Session> {
     let id = SessionId::new(text(SESSION_ID)?);
     let name = SessionName::parse(&text(SESSION_NAME)?).ok()?;
     let created_at = Timestamp(text(SESSION_CREATED_AT).and_then(|v| v.parse().ok()).unwrap_or(0));
-    let mut mounts: Vec<Mount> = list(SESSION_MOUNTS).iter().filter_map(mount_from_json).collect();
-    let workspace = text(SESSION_WORKSPACE_TARGET)
-        .and_then(|target| mounts.iter().position(|m| m.target == target))
-        .map(|at| mounts.remove(at));
     let metadata = match json(SESSION_METADATA) {
         Some(Value::Object(map)) => strings(map),
         _ => BTreeMap::new(),
@@ -232,8 +226,8 @@ fn from_labels(labels: &BTreeMap<String, String>) -> Option<Session> {
         snapshot: None,
         snapshots: 0,
         spec: Spec {
-            workspace,
-            mounts,
+            workspace: None,
+            mounts: Vec::new(),
             ports: list(SESSION_PORTS).iter().filter_map(port_from_json).collect(),
             limits: Limits {
                 cpu_millis: limits["cpu_millis"].as_u64(),
@@ -258,14 +252,6 @@ fn strings(map: Map<String, Value>) -> BTreeMap<String, String> {
             _ => None,
         })
         .collect()
-}
-
-fn mount_from_json(value: &Value) -> Option<Mount> {
-    Some(Mount {
-        source: value["source"].as_str()?.to_owned(),
-        target: value["target"].as_str()?.to_owned(),
-        read_only: value["read_only"].as_bool().unwrap_or(false),
-    })
 }
 
 fn port_to_json(port: &Port) -> Value {
@@ -296,7 +282,7 @@ pub fn is_fixed(labels: &BTreeMap<String, String>, container: u16, protocol: &st
 pub(super) mod tests {
     use super::*;
     use crate::engine::RunState;
-    use crate::model::session::Secret;
+    use crate::model::session::{Mount, Secret};
 
     const ID: &str = "01920000-0000-7000-8000-0000deadbeef";
 
@@ -383,6 +369,7 @@ pub(super) mod tests {
             image_id: "sha256:1".to_owned(),
             labels: session(spec),
             ports: Vec::new(),
+            mounts: spec.session.spec.workspace.iter().chain(&spec.session.spec.mounts).cloned().collect(),
         }
     }
 
@@ -430,7 +417,7 @@ pub(super) mod tests {
     #[test]
     fn labels_that_someone_bent_rebuild_what_can_be_read() {
         let mut seen = observed(&create_spec("a"), "session-a");
-        for key in [SESSION_METADATA, SESSION_MOUNTS, SESSION_PORTS, SESSION_LIMITS, SESSION_CREATED_AT] {
+        for key in [SESSION_METADATA, SESSION_PORTS, SESSION_LIMITS, SESSION_CREATED_AT] {
             seen.labels.insert(key.to_owned(), "{[torn".to_owned());
         }
         assert!(rebuild(&seen).is_some());

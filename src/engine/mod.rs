@@ -21,7 +21,7 @@ use tokio::io::AsyncWrite;
 pub use self::error::EngineError;
 use crate::model::id::{SessionId, SnapshotId};
 use crate::model::limits::Rights;
-use crate::model::session::{Excluded, Port, Session};
+use crate::model::session::{Excluded, Mount, Port, Session};
 
 /// What a sandbox is made from.
 #[derive(Debug, Clone)]
@@ -71,6 +71,8 @@ pub struct Observed {
     pub labels: std::collections::BTreeMap<String, String>,
     /// Ports as forwarded now.
     pub ports: Vec<Port>,
+    /// What was mounted at its making. Told by a look at one sandbox alone; empty in a list.
+    pub mounts: Vec<Mount>,
 }
 
 /// An image as the engine knows it.

@@ -118,9 +118,11 @@ fn a_save_says_what_it_does_not_hold_and_its_image_tells_nothing_of_the_host() {
     let saved = world.call("session.save", json!({"name": "a", "keep_running": true}));
     assert_eq!(saved["snapshot"]["excluded"], json!([{"kind": "bind", "target": "/w"}]));
     assert_eq!(saved["session"]["status"], "running");
-    let image = docker(&["inspect", saved["snapshot"]["image_id"].as_str().expect("an id")]);
-    assert!(!image.contains("secret-place"), "{image}");
-    assert!(!image.contains("2147483647"), "the keep-alive is baked in: {image}");
+    let id = saved["snapshot"]["image_id"].as_str().expect("an id");
+    let whole = docker(&["inspect", id]);
+    assert!(!whole.contains("secret-place"), "{whole}");
+    let config = docker(&["inspect", "--format", "{{json .Config}}", id]);
+    assert!(!config.contains("2147483647"), "the keep-alive is baked in: {config}");
 }
 
 #[test]
@@ -226,7 +228,11 @@ fn ten_sessions_start_stop_and_list_side_by_side() {
 #[test]
 fn a_lost_database_is_set_aside_and_made_again_from_labels() {
     let Some(mut world) = World::new() else { return };
-    world.start("数据 one");
+    let work = world.home.dir().join("work");
+    fs::create_dir(&work).expect("create");
+    let workspace = json!({"source": work, "target": ""});
+    let started = world
+        .call("session.start", json!({"name": "数据 one", "image": busybox_image(), "workspace": workspace}));
     world.sh("数据 one", "echo kept > /root/file");
     world.call("session.save", json!({"name": "数据 one", "snapshot": "s"}));
     world.daemon().signal(nix::sys::signal::Signal::SIGTERM);
@@ -237,6 +243,7 @@ fn a_lost_database_is_set_aside_and_made_again_from_labels() {
         let rows = world.call("session.list", json!({}));
         (rows[0]["name"] == "数据 one" && rows[0]["snapshots"] == 1).then_some(())
     });
+    assert_eq!(world.field("数据 one", "workspace"), started["workspace"]);
     let info = world.call("daemon.info", json!({}));
     assert!(info["notices"].to_string().contains("damaged"), "{info}");
     let kept = fs::read_dir(world.home.root()).expect("a directory").flatten();

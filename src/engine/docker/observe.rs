@@ -8,7 +8,7 @@ use super::api::{
 };
 use super::create::KEEP_ALIVE;
 use crate::engine::{Hint, Image, Observed, RunState, labels};
-use crate::model::session::{Excluded, Port};
+use crate::model::session::{Excluded, Mount, Port};
 
 /// Most programs that a snapshot's report names.
 const MAX_PROCESSES: usize = 64;
@@ -37,7 +37,16 @@ pub(super) fn inspected(seen: ContainerInspectResponse) -> Observed {
         ports.extend(hosts.map(|host| port(&labels, container, host, protocol)));
     }
     sort(&mut ports);
+    let asked = seen.host_config.and_then(|config| config.mounts).unwrap_or_default();
+    let mounts = asked.into_iter().filter_map(|mount| {
+        Some(Mount {
+            source: mount.source?,
+            target: mount.target?,
+            read_only: mount.read_only.unwrap_or(false),
+        })
+    });
     Observed {
+        mounts: mounts.collect(),
         id: seen.id.unwrap_or_default(),
         name: seen.name.unwrap_or_default().trim_start_matches('/').to_owned(),
         state: run_state,
@@ -80,6 +89,7 @@ pub(super) fn listed(seen: ContainerSummary) -> Observed {
         image_id: seen.image_id.unwrap_or_default(),
         labels,
         ports,
+        mounts: Vec::new(),
     }
 }
 

@@ -135,6 +135,7 @@ impl State {
             image_id,
             labels,
             ports,
+            mounts: spec.session.spec.workspace.iter().chain(&spec.session.spec.mounts).cloned().collect(),
         };
         self.containers.insert(id, Container { observed: observed.clone(), excluded: Vec::new() });
         Ok(observed)

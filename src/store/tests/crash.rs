@@ -17,17 +17,12 @@ async fn an_answered_change_is_in_the_files_at_that_instant() {
     }
 }
 
-/// The other half of the next test: a process that writes until it is killed. Alone it does nothing, having no path
-/// on its standard input.
-#[test]
-#[ignore = "is run by the test that kills it"]
-fn writes_until_it_is_killed() {
-    let mut path = String::new();
-    std::io::stdin().read_line(&mut path).expect("a path");
-    if path.trim().is_empty() {
-        return;
-    }
-    let store = Store::open(Path::new(path.trim())).expect("open").store;
+/// Names the table to the process that is to be killed: this very test, run once more.
+const CHILD: &str = "ABX_TEST_STORE_CHILD";
+
+/// Writes until it is killed.
+fn write_for_ever(path: &Path) {
+    let store = Store::open(path).expect("open").store;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
     let callers: Vec<_> = (0..8)
         .map(|caller| {
@@ -55,18 +50,24 @@ fn writes_until_it_is_killed() {
 
 #[test]
 fn a_kill_amid_writes_loses_no_answered_change() {
+    if let Some(path) = crate::paths::variable(CHILD) {
+        return write_for_ever(Path::new(&path));
+    }
     let program = std::env::current_exe().expect("this program");
     for answers in [1, 40, 333] {
         let place = Place::new();
         let mut child = Command::new(&program)
-            .args(["--exact", "store::tests::crash::writes_until_it_is_killed", "--ignored", "--nocapture"])
-            .stdin(Stdio::piped())
+            .args([
+                "--exact",
+                "store::tests::crash::a_kill_amid_writes_loses_no_answered_change",
+                "--nocapture",
+            ])
+            .env(CHILD, place.path())
+            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .expect("start it");
-        writeln!(child.stdin.take().expect("its input"), "{}", place.path().display())
-            .expect("tell the path");
         let mut kept = Vec::new();
         // What was told before the kill and is still in the pipe counts as well.
         for line in BufReader::new(child.stdout.take().expect("its output")).lines() {

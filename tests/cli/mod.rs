@@ -4,7 +4,7 @@ mod attach;
 mod daemon;
 mod exec;
 mod pipes;
-mod terminal;
+pub(crate) mod terminal;
 
 use std::path::Path;
 use std::process::Command;

@@ -1,7 +1,9 @@
 //! Tests that need a container engine.
 
 mod away;
+mod cli;
 mod engine;
 mod exec;
 mod link;
+mod pull;
 mod sessions;

@@ -108,8 +108,9 @@ impl<C: Codec> Wire<C> {
             tokio::select! {
                 biased;
                 ready = writer.writable(), if !self.out.is_empty() => ready?,
-                Some(answer) = pending.next(), if room => self.frame(answer.as_deref()),
+                // What a call told before it ended goes out before its answer.
                 Some(text) = notifications.recv(), if room => self.frame(Some(&text)),
+                Some(answer) = pending.next(), if room => self.frame(answer.as_deref()),
                 () = closing.wait(), if self.input != Input::Closing => {
                     self.input = Input::Closing;
                     connection.calls().abandon_all();

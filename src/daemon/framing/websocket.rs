@@ -103,8 +103,9 @@ impl Wire {
             let reads = self.end.is_none() && room && has_room;
             tokio::select! {
                 biased;
-                Some(answer) = pending.next(), if room => self.send(answer)?,
+                // What a call told before it ended goes out before its answer.
                 Some(text) = notifications.recv(), if room => self.send(Some(text))?,
+                Some(answer) = pending.next(), if room => self.send(answer)?,
                 () = closing.wait(), if self.end.is_none() => {
                     self.end = Some(End::Stopping);
                     connection.calls().abandon_all();

@@ -16,6 +16,7 @@ use super::{DaemonError, Services, clock, expiry, watch};
 use crate::config::Config;
 use crate::engine::address::Settings;
 use crate::engine::docker::DockerEngine;
+use crate::model::session::EngineKind;
 use crate::paths::{self, Home};
 use crate::store::{Opened, Store};
 
@@ -38,7 +39,7 @@ pub(super) async fn build(home: &Home, config: Config, shutdown: &Shutdown) -> R
         tracing::warn!("{notice}");
     }
     let first_notice = legacy_notice(&store).await;
-    let engine = Arc::new(DockerEngine::new(engine_settings(&config)));
+    let engine = Arc::new(DockerEngine::new(engine_settings(&config, remembered_engine(&store).await)));
     let driver = Driver::new(store, engine, home.root(), config);
     tokio::spawn(watch::run(driver.clone()));
     tokio::spawn(expiry::run(driver.clone()));
@@ -64,8 +65,16 @@ pub(super) async fn build(home: &Home, config: Config, shutdown: &Shutdown) -> R
     })
 }
 
-fn engine_settings(config: &Config) -> Settings {
+/// The default socket behind which the table's sessions are, if it has any.
+async fn remembered_engine(store: &Store) -> Option<String> {
+    store.sessions().iter().find(|s| s.engine == EngineKind::Docker && s.sandbox_id.is_some())?;
+    let meta = store.write(|tx| Ok(tx.meta(watch::ENGINE_KEY))).await;
+    meta.ok().flatten().filter(|address| !address.is_empty())
+}
+
+fn engine_settings(config: &Config, remembered: Option<String>) -> Settings {
     Settings {
+        remembered,
         address: config.engine.as_ref().map(|setting| (setting.value.clone(), setting.source.to_string())),
         docker_host: config.docker_host.clone(),
         docker_context: config.docker_context.clone(),

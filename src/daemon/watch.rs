@@ -8,7 +8,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::driver::{Driver, EngineState};
 use super::failure::Failure;
-use crate::engine::{EngineError, Hint};
+use crate::engine::address::DEFAULT_SOURCE;
+use crate::engine::{About, EngineError, Hint};
 use crate::model::session::Session;
 
 /// Time between two looks for an engine that is away. A container that died meanwhile must show within five seconds of
@@ -20,6 +21,9 @@ const FULL_COMPARE: Duration = Duration::from_secs(60);
 
 /// How long hints are gathered before they are looked into: one stop gives four of them.
 const GATHER: Duration = Duration::from_millis(50);
+
+/// The key under which the table remembers the default socket behind which its sessions are.
+pub(super) const ENGINE_KEY: &str = "engine.address";
 
 /// Follows the engine for ever.
 pub(super) async fn run(driver: Driver) {
@@ -49,6 +53,7 @@ async fn follow(driver: &Driver, away: &mut bool) -> Result<(), EngineError> {
     let engine = Arc::clone(&driver.0.engine);
     let about = engine.about().await?;
     tracing::info!(address = about.address, version = about.version, api = about.api_version, "engine found");
+    remember(driver, &about).await;
     driver.set_engine_state(EngineState { about: Some(about), problem: None });
     // Listen first, then compare: what happens in between is in both.
     let mut hints = engine.hints().await?;
@@ -81,6 +86,16 @@ async fn follow(driver: &Driver, away: &mut bool) -> Result<(), EngineError> {
                 look_into(driver, gathered).await;
             }
         }
+    }
+}
+
+async fn remember(driver: &Driver, about: &About) {
+    if about.source != DEFAULT_SOURCE {
+        return;
+    }
+    let address = about.address.clone();
+    if let Err(error) = driver.0.store.write(move |tx| tx.set_meta(ENGINE_KEY, &address)).await {
+        tracing::warn!(%error, "cannot remember the engine's address");
     }
 }
 

@@ -36,7 +36,16 @@ pub struct Settings {
     pub docker_config: Option<PathBuf>,
     /// The user's runtime directory.
     pub runtime_dir: Option<PathBuf>,
+    /// The default socket behind which the sessions of the table are. While there are any, no other default socket
+    /// takes its place: on another engine they would all look lost.
+    pub remembered: Option<String>,
 }
+
+/// Where an address came from that nobody chose.
+pub const DEFAULT_SOURCE: &str = "default sockets";
+
+/// Where an address came from that nobody chose but the sessions are behind.
+const REMEMBERED_SOURCE: &str = "the sessions there; set engine.address to use another";
 
 /// An address that abx can connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,9 +88,12 @@ pub fn candidates(settings: &Settings) -> Result<Vec<Candidate>, EngineError> {
     if let Some((name, source)) = chosen_context(settings)? {
         return context(settings, &name, &source).map(|one| vec![one]);
     }
+    if let Some(address) = &settings.remembered {
+        return parse(address, REMEMBERED_SOURCE).map(|one| vec![one]);
+    }
     let sockets = default_sockets(settings).into_iter();
     Ok(sockets
-        .map(|path| Candidate { address: Address::Unix(path), source: "default sockets".to_owned() })
+        .map(|path| Candidate { address: Address::Unix(path), source: DEFAULT_SOURCE.to_owned() })
         .collect())
 }
 
@@ -236,6 +248,7 @@ mod tests {
             docker_dir(r#"{"currentContext":"far"}"#, &[("far", "tcp://far:1"), ("near", "unix:///near")]);
         let mut settings = Settings { docker_config: Some(dir.path().to_owned()), ..Settings::default() };
         assert_eq!(one(&settings).address, Address::Tcp("far:1".to_owned()));
+        settings.remembered = Some("unix:///before.sock".to_owned());
         settings.docker_context = Some("near".to_owned());
         assert_eq!(one(&settings).address, Address::Unix("/near".into()));
         settings.docker_host = Some("tcp://host:2".to_owned());
@@ -316,5 +329,13 @@ mod tests {
         );
         assert!(all.contains(&format!("unix://{}/.colima/default/docker.sock", home.path().display())));
         assert!(all.contains(&"unix:///run/user/7/podman/podman.sock".to_owned()));
+    }
+
+    #[test]
+    fn no_other_default_socket_takes_the_place_of_the_one_that_sessions_are_behind() {
+        let settings = Settings { remembered: Some("unix:///before.sock".to_owned()), ..Settings::default() };
+        let got = one(&settings);
+        assert_eq!(got.address, Address::Unix("/before.sock".into()));
+        assert!(got.source.contains("engine.address"), "{}", got.source);
     }
 }

@@ -16,8 +16,9 @@ use tokio::time::Instant;
 use super::failure::Failure;
 use super::usage::Usage;
 use crate::config::Config;
+use crate::engine::labels::SESSION_ID;
 use crate::engine::{About, Engine, EngineError, Observed};
-use crate::model::id::SessionId;
+use crate::model::id::{SessionId, SessionName};
 use crate::model::session::{EngineKind, Session, Snapshot, SnapshotState};
 use crate::proto::errors::Kind;
 use crate::store::Store;
@@ -30,6 +31,8 @@ pub(super) struct Inner {
     pub(super) store: Store,
     pub(super) engine: Arc<dyn Engine>,
     pub(super) home: PathBuf,
+    /// Where clients connect: never mounted.
+    pub(super) socket: PathBuf,
     pub(super) config: Config,
     pub(super) usage: Usage,
     /// Wakes the timer when a deadline may have changed.
@@ -74,11 +77,12 @@ impl Drop for Counted {
 
 impl Driver {
     /// Takes over a store and an engine. Starts nothing by itself.
-    pub fn new(store: Store, engine: Arc<dyn Engine>, home: &Path, config: Config) -> Self {
+    pub fn new(store: Store, engine: Arc<dyn Engine>, home: &Path, socket: &Path, config: Config) -> Self {
         Self(Arc::new(Inner {
             store,
             engine,
             home: home.to_owned(),
+            socket: socket.to_owned(),
             config,
             usage: Usage::default(),
             deadlines: Notify::new(),
@@ -106,9 +110,10 @@ impl Driver {
     /// `session_not_found`.
     pub fn session(&self, name: &str) -> Result<Arc<Session>, Failure> {
         let store = &self.0.store;
+        let wanted = &*composed(name);
         store
-            .session(name)
-            .or_else(|| name.strip_prefix("session-").and_then(|plain| store.session(plain)))
+            .session(wanted)
+            .or_else(|| wanted.strip_prefix("session-").and_then(|plain| store.session(plain)))
             .ok_or_else(|| Failure::no_session(name))
     }
 
@@ -201,6 +206,17 @@ impl Driver {
         Some(Held { session: session?, _turn: turn })
     }
 
+    /// As [`Driver::hold_id`], but none where an operation has the turn: that one settles the row itself.
+    pub(super) fn try_hold_id(&self, id: &SessionId) -> Option<Held> {
+        let queue = self.queues().entry(id.clone()).or_default().clone();
+        let turn = queue.try_lock_owned().ok()?;
+        let session = self.0.store.session_by_id(id);
+        if session.is_none() {
+            self.forget(id);
+        }
+        Some(Held { session: session?, _turn: turn })
+    }
+
     /// Takes the turn of an id, whether or not it has a row.
     pub(super) async fn turn(&self, id: &SessionId) -> OwnedMutexGuard<()> {
         let queue = self.queues().entry(id.clone()).or_default().clone();
@@ -235,10 +251,31 @@ impl Driver {
         if let Some(id) = &session.sandbox_id {
             return self.0.engine.inspect(id).await;
         }
+        Ok(self.containers_of(session).await?.into_iter().next())
+    }
+
+    /// The containers that abx made for a session: the one with its name, and one that is being replaced. The labels
+    /// alone do not tell: an image that a user commits from a sandbox hands them on to whatever runs it.
+    pub(super) async fn containers_of(&self, session: &Session) -> Result<Vec<Observed>, EngineError> {
         let all = self.0.engine.list(&self.label()).await?;
-        Ok(all.into_iter().find(|o| {
-            o.labels.get(crate::engine::labels::SESSION_ID).is_some_and(|v| v == session.id.as_str())
-        }))
+        let aside = format!("{}{REPLACED}", session.sandbox);
+        let ours = |o: &Observed| {
+            o.labels.get(SESSION_ID).is_some_and(|id| id == session.id.as_str())
+                && (o.name == session.sandbox || o.name.starts_with(&aside))
+        };
+        Ok(all.into_iter().filter(ours).collect())
+    }
+}
+
+/// Stands between a sandbox's name and eight characters of a container's id, in the name of a container whose place
+/// another one is taking.
+pub(super) const REPLACED: &str = "-replaced-";
+
+/// A name as names are kept: in NFC, so that two spellings of one name find one session.
+pub(super) fn composed(name: &str) -> std::borrow::Cow<'_, str> {
+    match SessionName::parse(name) {
+        Ok(parsed) if parsed.as_str() != name => parsed.as_str().to_owned().into(),
+        _ => name.into(),
     }
 }
 

@@ -25,7 +25,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Stops the sandbox and commits why.
+    /// Stops the sandbox.
     pub(super) async fn stop_sandbox(&self, held: &Held, grace: Duration) -> Result<(), Failure> {
         if let Some(id) = &held.session.sandbox_id {
             fault::point("stop.before").await;
@@ -38,7 +38,7 @@ impl Driver {
     /// Makes a container for the row from `image` and records its id. The container's name gives way if the engine has
     /// it already for somebody else.
     pub(super) async fn create_sandbox(&self, held: &mut Held, image: &str) -> Result<Observed, Failure> {
-        mounts::check_present(held.session.spec.workspace.iter().chain(&held.session.spec.mounts))?;
+        self.check_mounts(&held.session).await?;
         for attempt in 1..=NAME_TRIES {
             fault::point("create.before").await;
             match self.0.engine.create(&self.create_spec(&held.session, image)).await {
@@ -67,6 +67,16 @@ impl Driver {
             Kind::EngineError,
             format!("the engine has another container named {}", held.session.sandbox),
         ))
+    }
+
+    async fn check_mounts(&self, session: &Arc<Session>) -> Result<(), Failure> {
+        let (this, session) = (self.clone(), Arc::clone(session));
+        mounts::in_time(move || {
+            let socket = this.engine_socket();
+            let all = session.spec.workspace.iter().chain(&session.spec.mounts);
+            mounts::check_again(all, &this.guarded(socket.as_deref()))
+        })
+        .await
     }
 
     fn create_spec(&self, session: &Session, image: &str) -> CreateSpec {
@@ -102,7 +112,7 @@ impl Driver {
         let name = held.session.name.as_str().to_owned();
         let id = match seen {
             Some(seen) => {
-                mounts::check_present(held.session.spec.workspace.iter().chain(&held.session.spec.mounts))?;
+                self.check_mounts(&held.session).await?;
                 seen.id.clone()
             }
             None => {
@@ -185,6 +195,12 @@ impl Driver {
             format!("snapshot '{}': its image {} is gone from the engine", snapshot.name, snapshot.image_id);
         Err(Failure::new(Kind::SnapshotNotFound, text)
             .hint("abx snapshot list, and resume another with --snapshot"))
+    }
+
+    /// The snapshot that the container's files came from or were last saved to.
+    pub(super) async fn base(&self, session: &Session) -> Result<Option<String>, Failure> {
+        let key = base_key(session);
+        Ok(self.0.store.write(move |tx| Ok(tx.meta(&key))).await?)
     }
 
     /// Remembers which snapshot the container's files came from: the parent of the next one.

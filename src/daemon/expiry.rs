@@ -3,7 +3,7 @@
 //! Deadlines stand in the table by the wall clock, so that they survive a restart; each is also followed by the
 //! monotonic clock, so that a clock set back does not extend it for ever.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -31,7 +31,10 @@ pub(super) async fn run(driver: Driver) {
         let now = Instant::now();
         let mut next: Option<Instant> = None;
         let sessions = driver.sessions();
-        known.retain(|id, _| sessions.iter().any(|s| s.id == *id));
+        if known.len() > sessions.len() {
+            let there: HashSet<&SessionId> = sessions.iter().map(|s| &s.id).collect();
+            known.retain(|id, _| there.contains(id));
+        }
         retry.retain(|_, at| *at > now);
         for session in &sessions {
             let Some((due, reason)) = deadline(&driver, session, &mut known) else { continue };

@@ -1,6 +1,9 @@
 //! Which directories of the host a sandbox may see.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::time::timeout;
 
 use super::failure::Failure;
 use crate::model::session::Mount;
@@ -19,12 +22,44 @@ const ENGINE_SOCKETS: [&str; 5] = [
     "/run/crio/crio.sock",
 ];
 
+/// What is never mounted, nor any directory that holds it.
+#[derive(Debug, Clone, Copy)]
+pub struct Guarded<'a> {
+    /// abx's home.
+    pub home: &'a Path,
+    /// The daemon's socket.
+    pub socket: &'a Path,
+    /// The engine's socket.
+    pub engine_socket: Option<&'a Path>,
+}
+
+/// Longest look at mount sources: a file server that does not answer by then is treated as absent.
+const LOOK_LIMIT: Duration = Duration::from_secs(10);
+
+/// Looks at mount sources on a thread of its own.
+///
+/// # Errors
+/// What the look finds, and `workspace_missing` when it takes too long.
+pub async fn in_time<T, F>(look: F) -> Result<T, Failure>
+where
+    T: Send + 'static,
+    F: FnOnce() -> Result<T, Failure> + Send + 'static,
+{
+    match timeout(LOOK_LIMIT, tokio::task::spawn_blocking(look)).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(error)) => Err(Failure::new(Kind::Internal, error.to_string())),
+        Err(_) => {
+            Err(Failure::new(Kind::WorkspaceMissing, "the file system of a mount source does not answer"))
+        }
+    }
+}
+
 /// Resolves a mount's source and checks both sides. Links are followed first, so that a link to `/` is `/`.
 ///
 /// # Errors
 /// `workspace_missing` when the source does not exist or may not be mounted, `invalid_params` when a side is not a
 /// usable path.
-pub fn resolve(mount: &types::Mount, home: &Path, engine_socket: Option<&Path>) -> Result<Mount, Failure> {
+pub fn resolve(mount: &types::Mount, guarded: &Guarded<'_>) -> Result<Mount, Failure> {
     let target = if mount.target.is_empty() { DEFAULT_TARGET } else { &mount.target };
     check_target(target)?;
     if !mount.source.starts_with('/') {
@@ -44,25 +79,27 @@ pub fn resolve(mount: &types::Mount, home: &Path, engine_socket: Option<&Path>) 
         .to_str()
         .ok_or_else(|| missing(format!("mount source {:?} is not UTF-8", mount.source)))?
         .to_owned();
-    if let Some(why) = forbidden(&source, home, engine_socket) {
+    if let Some(why) = forbidden(&source, guarded) {
         return Err(missing(format!("mount source {:?} is refused: {why}", mount.source))
             .hint("mount the one directory that the sandbox needs"));
     }
     Ok(Mount { source: text, target: target.to_owned(), read_only: mount.read_only })
 }
 
-fn forbidden(source: &Path, home: &Path, engine_socket: Option<&Path>) -> Option<String> {
+fn forbidden(source: &Path, guarded: &Guarded<'_>) -> Option<String> {
     if source == Path::new("/") {
         return Some("it is the whole host".to_owned());
     }
-    let sockets = ENGINE_SOCKETS.iter().map(PathBuf::from).chain(engine_socket.map(Path::to_owned));
-    for socket in sockets {
-        let real = std::fs::canonicalize(&socket).unwrap_or_else(|_| socket.clone());
-        if socket.starts_with(source) || real.starts_with(source) {
-            return Some(format!("it gives access to the engine through {}", socket.display()));
-        }
+    let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let holds = |path: &Path| path.starts_with(source) || real(path).starts_with(source);
+    let mut sockets = ENGINE_SOCKETS.iter().map(Path::new).chain(guarded.engine_socket);
+    if let Some(socket) = sockets.find(|socket| holds(socket)) {
+        return Some(format!("it gives access to the engine through {}", socket.display()));
     }
-    let home = std::fs::canonicalize(home).unwrap_or_else(|_| home.to_owned());
+    if holds(guarded.socket) {
+        return Some(format!("it gives access to abx itself through {}", guarded.socket.display()));
+    }
+    let home = real(guarded.home);
     if home.starts_with(source) {
         return Some(format!("it holds abx's own home {}", home.display()));
     }
@@ -93,17 +130,27 @@ fn check_volume(name: &str) -> Result<(), Failure> {
     )))
 }
 
-/// Looks again at sources that were there at start: none may have gone before the engine makes an empty directory of
-/// its own in their place.
+/// Looks again, before a container is started, at sources that were checked when the session was made: one that is gone
+/// would be replaced by an empty directory, and one that became a link since, perhaps from inside a sandbox, would be
+/// followed.
 ///
 /// # Errors
-/// `workspace_missing` naming the first that is gone.
-pub fn check_present<'a>(mounts: impl IntoIterator<Item = &'a Mount>) -> Result<(), Failure> {
-    for mount in mounts {
-        if !mount.is_volume() && !Path::new(&mount.source).exists() {
-            let text = format!("mount source {:?} is gone", mount.source);
-            return Err(Failure::new(Kind::WorkspaceMissing, text).hint("put it back, then resume again"));
-        }
+/// `workspace_missing` naming the first that is not what it was.
+pub fn check_again<'a>(
+    mounts: impl IntoIterator<Item = &'a Mount>,
+    guarded: &Guarded<'_>,
+) -> Result<(), Failure> {
+    for mount in mounts.into_iter().filter(|mount| !mount.is_volume()) {
+        let why = match std::fs::canonicalize(&mount.source) {
+            Err(_) => "is gone".to_owned(),
+            Ok(real) if real != Path::new(&mount.source) => format!("leads to {} now", real.display()),
+            Ok(real) => match forbidden(&real, guarded) {
+                Some(why) => format!("is refused: {why}"),
+                None => continue,
+            },
+        };
+        let text = format!("mount source {:?} {why}", mount.source);
+        return Err(Failure::new(Kind::WorkspaceMissing, text).hint("put it back, then resume again"));
     }
     Ok(())
 }
@@ -116,8 +163,12 @@ mod tests {
         types::Mount { source: source.display().to_string(), target: target.to_owned(), read_only: false }
     }
 
+    fn guarded(home: &Path) -> Guarded<'_> {
+        Guarded { home, socket: Path::new("/nonexistent/sock"), engine_socket: None }
+    }
+
     fn kind(source: &Path, home: &Path) -> Result<(), Kind> {
-        resolve(&mount(source, ""), home, None).map(|_| ()).map_err(|f| f.kind)
+        resolve(&mount(source, ""), &guarded(home)).map(|_| ()).map_err(|f| f.kind)
     }
 
     #[test]
@@ -127,11 +178,35 @@ mod tests {
         std::fs::create_dir_all(home.join("log")).expect("create");
         let link = dir.path().join("innocent");
         std::os::unix::fs::symlink("/", &link).expect("link");
-        for source in [Path::new("/"), Path::new("/run"), &link, &home, &home.join("log"), dir.path()] {
-            if source.exists() {
-                assert_eq!(kind(source, &home), Err(Kind::WorkspaceMissing), "{source:?}");
+        for source in [Path::new("/"), &link, &home, &home.join("log"), dir.path()] {
+            assert_eq!(kind(source, &home), Err(Kind::WorkspaceMissing), "{source:?}");
+        }
+        let elsewhere = dir.path().join("elsewhere");
+        std::fs::create_dir(&elsewhere).expect("create");
+        for socket in ["daemon.sock", "engine.sock"].map(|name| elsewhere.join(name)) {
+            let ours = Guarded { socket: &socket, ..guarded(&home) };
+            let engines = Guarded { engine_socket: Some(&socket), ..guarded(&home) };
+            for guarded in [ours, engines] {
+                let refused = resolve(&mount(&elsewhere, ""), &guarded).expect_err("it holds a socket");
+                assert!(refused.message.contains("gives access"), "{refused}");
             }
         }
+    }
+
+    #[test]
+    fn a_source_that_became_a_link_or_vanished_since_is_not_followed() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let home = dir.path().join("home");
+        let work = dir.path().join("work");
+        std::fs::create_dir(&work).expect("create");
+        let checked = resolve(&mount(&work, ""), &guarded(&home)).expect("fine");
+        check_again([&checked], &guarded(&home)).expect("unchanged");
+        std::fs::rename(&work, dir.path().join("away")).expect("move");
+        let gone = check_again([&checked], &guarded(&home)).expect_err("gone");
+        std::os::unix::fs::symlink("/etc", &work).expect("link");
+        let link = check_again([&checked], &guarded(&home)).expect_err("a link");
+        assert_eq!((gone.kind, link.kind), (Kind::WorkspaceMissing, Kind::WorkspaceMissing));
+        assert!(link.message.contains("leads to /etc"), "{link}");
     }
 
     #[test]
@@ -141,7 +216,7 @@ mod tests {
         for name in ["with space", "a:b", "数据", "comma,equals=x", "quote\"'"] {
             let source = dir.path().join(name);
             std::fs::create_dir(&source).expect("create");
-            let got = resolve(&mount(&source, ""), &home, None).expect("fine");
+            let got = resolve(&mount(&source, ""), &guarded(&home)).expect("fine");
             assert_eq!(got.target, DEFAULT_TARGET);
             assert!(got.source.ends_with(name));
         }
@@ -155,7 +230,7 @@ mod tests {
         let work = dir.path().join("work");
         std::fs::create_dir(&work).expect("create");
         for target in ["relative", "/", "/a/../b"] {
-            let got = resolve(&mount(&work, target), &home, None).expect_err(target);
+            let got = resolve(&mount(&work, target), &guarded(&home)).expect_err(target);
             assert_eq!(got.kind, Kind::InvalidParams, "{target}");
         }
     }

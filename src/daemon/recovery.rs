@@ -11,7 +11,7 @@ use crate::engine::labels;
 use crate::engine::{EngineError, Image, Observed, RunState};
 use crate::model::id::{SessionId, SnapshotId};
 use crate::model::reconcile::{Change, Recovery, Seen, recover, settle};
-use crate::model::session::{EngineKind, Session, Snapshot, SnapshotState, Status};
+use crate::model::session::{EngineKind, Operation, Session, Snapshot, SnapshotState, Status};
 use crate::proto::errors::Kind;
 
 /// What the model calls what the engine saw.
@@ -50,6 +50,14 @@ impl Driver {
             let (from, to) = (held.session.status.as_str(), change.status.as_str());
             tracing::info!(session = %held.session.name, from, to, reason = ?change.reason, "reality differs from the row");
             self.set_state(held, change).await?;
+        }
+        // A container that was taken over from the older tool has no label by which it could be found again.
+        if observed.is_none() && held.session.sandbox_id.is_some() && held.session.external.is_none() {
+            self.commit(held, |s| s.sandbox_id = None).await?;
+        }
+        if let Some(observed) = observed.filter(|o| held.session.sandbox_id.as_ref() != Some(&o.id)) {
+            let id = observed.id.clone();
+            self.commit(held, move |s| s.sandbox_id = Some(id)).await?;
         }
         if let Some(observed) = observed.filter(|o| o.name != held.session.sandbox) {
             tracing::info!(session = %held.session.name, container = observed.name, "the container has another name");
@@ -97,10 +105,12 @@ impl Driver {
                 self.set_state(held, Change { status: Status::Running, reason: None }).await?;
             }
             Recovery::Settle(change) => {
-                if let Some(observed) = observed.as_ref().filter(|_| change.status == Status::Running) {
-                    self.now_running(held, observed).await?;
-                } else {
-                    self.set_state(held, change).await?;
+                // Only what brought it to running counts its timeout anew.
+                let brought = matches!(held.session.operation, Some(Operation::Start | Operation::Resume));
+                let running = change.status == Status::Running && brought;
+                match observed.as_ref().filter(|_| running) {
+                    Some(observed) => self.now_running(held, observed).await?,
+                    None => self.set_state(held, change).await?,
                 }
             }
         }
@@ -113,17 +123,15 @@ impl Driver {
     /// other goes. None recorded as existing any more: the one that is left is the session's.
     async fn settle_replaced(&self, held: &mut Held) -> Result<(), Failure> {
         let Some(recorded) = held.session.sandbox_id.clone() else { return Ok(()) };
-        let all = self.0.engine.list(&self.label()).await?;
-        let ours: Vec<_> = all
-            .into_iter()
-            .filter(|o| o.labels.get(labels::SESSION_ID).is_some_and(|id| id == held.session.id.as_str()))
-            .collect();
+        let ours = self.containers_of(&held.session).await?;
         if ours.iter().any(|o| o.id == recorded) {
             for extra in ours.iter().filter(|o| o.id != recorded) {
                 tracing::info!(session = %held.session.name, container = extra.name, "removing a second container");
                 self.0.engine.remove(&extra.id).await?;
             }
-        } else if let Some(left) = ours.first() {
+        } else if let Some(left) = ours.first()
+            && self.0.engine.inspect(&recorded).await?.is_none()
+        {
             let id = left.id.clone();
             self.commit(held, move |s| s.sandbox_id = Some(id)).await?;
         }
@@ -181,8 +189,12 @@ impl Driver {
         }
         for session in self.sessions() {
             let ours = of_session.get(session.id.as_str()).map_or(&[][..], Vec::as_slice);
-            if self.may_differ(&session, ours) {
-                self.compare_one(&session.id, restarted).await?;
+            if !self.may_differ(&session, ours) {
+                continue;
+            }
+            // One that has its turn taken is left to the operation that has it: nobody waits for a pull here.
+            if let Some(held) = self.try_hold_id(&session.id) {
+                self.compare_held(held, restarted).await?;
             }
         }
         for container in &containers {
@@ -205,44 +217,53 @@ impl Driver {
     }
 
     /// Compares one row, when its turn comes; an operation that runs settles the row itself. Gone rows are fine.
+    ///
+    /// # Errors
+    /// `Unavailable` alone: what is wrong with one session is logged and stops no comparison.
     pub(super) async fn compare_one(&self, id: &SessionId, restarted: bool) -> Result<(), EngineError> {
-        let Some(mut held) = self.hold_id(id).await else { return Ok(()) };
-        let result = if held.session.operation.is_some() || held.session.status == Status::Unknown {
-            self.settle_held(&mut held).await
-        } else {
-            let observed = self.observe(&held.session).await?;
-            let applied = self.apply(&mut held, observed.as_ref(), restarted).await;
-            match applied {
-                Ok(()) => self.settle_replaced(&mut held).await,
-                failed => failed,
-            }
-        };
-        match result {
-            Ok(()) => Ok(()),
-            Err(failure) if matches!(failure.kind, Kind::EngineUnavailable | Kind::EngineTimeout) => {
-                Err(EngineError::Unavailable { tried: vec![failure.message] })
-            }
-            Err(failure) => {
-                if failure.kind != Kind::SessionNotFound {
-                    tracing::warn!(%failure, session = %id, "cannot compare a session");
-                }
-                Ok(())
-            }
+        match self.hold_id(id).await {
+            Some(held) => self.compare_held(held, restarted).await,
+            None => Ok(()),
         }
+    }
+
+    async fn compare_held(&self, mut held: Held, restarted: bool) -> Result<(), EngineError> {
+        let Err(failure) = self.try_compare(&mut held, restarted).await else { return Ok(()) };
+        if failure.kind == Kind::EngineUnavailable {
+            return Err(EngineError::Unavailable { tried: failure.causes });
+        }
+        if failure.kind != Kind::SessionNotFound {
+            tracing::warn!(%failure, session = %held.session.name, "cannot compare a session");
+        }
+        Ok(())
+    }
+
+    async fn try_compare(&self, held: &mut Held, restarted: bool) -> Result<(), Failure> {
+        if held.session.operation.is_some() || held.session.status == Status::Unknown {
+            return self.settle_held(held).await;
+        }
+        let observed = self.observe(&held.session).await?;
+        self.apply(held, observed.as_ref(), restarted).await?;
+        self.settle_replaced(held).await
     }
 
     /// A container of ours without a row: the table was lost, so the row is made again from the labels. The container
     /// is looked at anew when its turn has come, for a deletion may have been under way.
     async fn compare_container(&self, container: &Observed) -> Result<(), EngineError> {
         let Some(id) = container.labels.get(labels::SESSION_ID).map(SessionId::new) else { return Ok(()) };
-        if self.0.store.session_by_id(&id).is_some() {
+        // What a user runs from an image of a sandbox has the labels, but not the name.
+        if self.0.store.session_by_id(&id).is_some() || !container.name.starts_with("session-") {
             return Ok(());
         }
-        let _turn = self.turn(&id).await;
+        let turn = self.turn(&id).await;
         if self.0.store.session_by_id(&id).is_none()
             && let Some(now) = self.0.engine.inspect(&container.id).await?
         {
             self.put_rebuilt(labels::rebuild(&now)).await;
+        }
+        drop(turn);
+        if self.0.store.session_by_id(&id).is_none() {
+            self.forget(&id);
         }
         Ok(())
     }
@@ -261,12 +282,11 @@ impl Driver {
             }
         }
         for (id, image) in images.iter().filter(|(id, _)| !known.contains(id)) {
-            if self.0.store.snapshots(None).iter().any(|s| s.id == *id)
-                || self.0.engine.image(&image.id).await?.is_none()
-            {
-                continue;
+            // In this order: a row is gone only after its tag, so that a tag without a row was not deleted by abx.
+            let has_row = self.0.store.snapshots(None).iter().any(|s| s.id == *id);
+            if !has_row && self.0.engine.image(&labels::snapshot_reference(id)).await?.is_some() {
+                self.put_rebuilt_snapshot(image).await;
             }
-            self.put_rebuilt_snapshot(image).await;
         }
         Ok(())
     }

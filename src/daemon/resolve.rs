@@ -1,11 +1,10 @@
 //! From what a user asked for to the row that is started: template, profile and defaults filled in.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use super::clock;
 use super::failure::Failure;
-use super::mounts;
+use super::mounts::{self, Guarded};
 use crate::config::{BASE_IMAGE, Config, Template, parse_duration_ms, parse_size_bytes};
 use crate::model::id::{SessionId, SessionName, sandbox_name};
 use crate::model::limits;
@@ -31,10 +30,8 @@ const DEFAULT_AGENT: &str = "claude";
 pub struct Place<'a> {
     /// Settings.
     pub config: &'a Config,
-    /// The home, which is never mounted.
-    pub home: &'a Path,
-    /// The engine's socket, which is never mounted.
-    pub engine_socket: Option<&'a Path>,
+    /// What is never mounted.
+    pub guarded: &'a Guarded<'a>,
 }
 
 /// Makes the row for a start. Nothing is created; mount sources are looked at.
@@ -86,7 +83,7 @@ pub fn session(params: &StartParams, place: Place<'_>) -> Result<Session, Failur
 }
 
 fn spec(params: &StartParams, template: &Template, place: Place<'_>) -> Result<Spec, Failure> {
-    let resolve = |mount: &types::Mount| mounts::resolve(mount, place.home, place.engine_socket);
+    let resolve = |mount: &types::Mount| mounts::resolve(mount, place.guarded);
     let workspace = params.workspace.as_ref().map(resolve).transpose()?;
     let others = params.mounts.iter().map(resolve).collect::<Result<Vec<_>, _>>()?;
     check_targets(workspace.iter().chain(&others).map(|m| m.target.as_str()))?;
@@ -250,6 +247,11 @@ fn effective_limits(asked: &types::Limits, template: &Template, profile: Profile
     let memory = template.memory.as_deref().map(parse_size_bytes).transpose().map_err(Failure::params)?;
     let template = Limits { cpu_millis: millis(template.cpus)?, memory_bytes: memory, pids: template.pids };
     let limits = limits::effective(&user, &template, profile);
+    if limits.pids == Some(0) {
+        return Err(Failure::params(
+            "a sandbox needs at least one process: leave pids out for no limit of your own",
+        ));
+    }
     // The engine's own minimum.
     if limits.memory_bytes.is_some_and(|m| m < 6 << 20) {
         return Err(Failure::params("a sandbox needs at least 6m of memory"));
@@ -278,13 +280,17 @@ fn chosen_duration(what: &str, asked: Option<u64>, template: Option<&str>) -> Re
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::config::Flags;
 
     fn resolve(params: &StartParams) -> Result<Session, Failure> {
         let config =
             Config::load(Path::new("/nonexistent/config.toml"), &Flags::default()).expect("defaults");
-        session(params, Place { config: &config, home: Path::new("/nonexistent"), engine_socket: None })
+        let none = Path::new("/nonexistent");
+        let guarded = Guarded { home: none, socket: none, engine_socket: None };
+        session(params, Place { config: &config, guarded: &guarded })
     }
 
     fn named(name: &str) -> StartParams {
@@ -309,6 +315,14 @@ mod tests {
             (named("a/b"), Kind::InvalidName, "'/'"),
             (StartParams { template: Some("x".into()), ..named("a") }, Kind::InvalidParams, "template"),
             (StartParams { engine: Some("native".into()), ..named("a") }, Kind::InvalidParams, "engine"),
+            (
+                StartParams {
+                    limits: types::Limits { pids: Some(0), ..types::Limits::default() },
+                    ..named("a")
+                },
+                Kind::InvalidParams,
+                "process",
+            ),
             (StartParams { image: Some("a b".into()), ..named("a") }, Kind::InvalidParams, "image"),
             (StartParams { ports: vec![port(0)], ..named("a") }, Kind::InvalidParams, "port"),
             (StartParams { ports: vec![port(80), port(80)], ..named("a") }, Kind::InvalidParams, "twice"),

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::time::Instant;
@@ -40,9 +41,9 @@ pub(super) async fn build(home: &Home, config: Config, shutdown: &Shutdown) -> R
     }
     let first_notice = legacy_notice(&store).await;
     let engine = Arc::new(DockerEngine::new(engine_settings(&config, remembered_engine(&store).await)));
-    let driver = Driver::new(store, engine, home.root(), config);
-    tokio::spawn(watch::run(driver.clone()));
-    tokio::spawn(expiry::run(driver.clone()));
+    let driver = Driver::new(store, engine, home.root(), home.socket(), config);
+    supervise("the watcher of the engine", driver.clone(), watch::run);
+    supervise("the timer", driver.clone(), expiry::run);
     let identity = Identity {
         home: home.root().to_owned(),
         socket: home.socket().to_owned(),
@@ -63,6 +64,22 @@ pub(super) async fn build(home: &Home, config: Config, shutdown: &Shutdown) -> R
         raw: Arc::new(RawStreams::new(driver.clone(), shutdown.clone())),
         drain: Arc::new(Draining(driver)),
     })
+}
+
+/// Runs something that must never end, and begins it again if it panics.
+fn supervise<F>(what: &'static str, driver: Driver, run: fn(Driver) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    /// Time before the next try: a fault that comes back at once must not take a core.
+    const PAUSE: Duration = Duration::from_secs(1);
+    tokio::spawn(async move {
+        loop {
+            let ended = tokio::spawn(run(driver.clone())).await;
+            tracing::error!(?ended, "{what} ended; beginning it again");
+            tokio::time::sleep(PAUSE).await;
+        }
+    });
 }
 
 /// The default socket behind which the table's sessions are, if it has any.

@@ -64,11 +64,6 @@ impl Usage {
         self.0.idle.notified().await;
     }
 
-    /// Number of commands that run in a session now.
-    pub fn running(&self, id: &SessionId) -> usize {
-        self.lock().get(id).map_or(0, |entry| entry.running)
-    }
-
     /// Drops what is known of a session that is gone.
     pub fn forget(&self, id: &SessionId) {
         self.lock().remove(id);
@@ -102,7 +97,7 @@ mod tests {
         let (one, two) = (usage.begin(&id), usage.begin(&id));
         tokio::time::advance(std::time::Duration::from_secs(60)).await;
         drop(one);
-        assert_eq!((usage.idle_since(&id, Duration::ZERO), usage.running(&id)), (None, 1));
+        assert_eq!(usage.idle_since(&id, Duration::ZERO), None);
         drop(two);
         assert_eq!(usage.idle_since(&id, Duration::ZERO), Some(Instant::now()));
     }

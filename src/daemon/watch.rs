@@ -80,10 +80,17 @@ async fn follow(driver: &Driver, away: &mut bool) -> Result<(), EngineError> {
             Ok(Some(Ok(hint))) => {
                 let mut gathered = vec![hint];
                 let until = Instant::now() + GATHER;
-                while let Ok(Some(next)) = timeout_at(until, hints.next()).await {
-                    gathered.push(next?);
-                }
+                let ended = loop {
+                    match timeout_at(until, hints.next()).await {
+                        Ok(Some(next)) => gathered.push(next?),
+                        Ok(None) => break true,
+                        Err(_elapsed) => break false,
+                    }
+                };
                 look_into(driver, gathered).await;
+                if ended {
+                    return Ok(());
+                }
             }
         }
     }

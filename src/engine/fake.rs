@@ -108,6 +108,11 @@ impl FakeEngine {
 
     /// Adds a container that abx did not make; gives its id.
     pub fn add_container(&self, name: &str, state: RunState) -> String {
+        self.add_labelled(name, state, BTreeMap::new())
+    }
+
+    /// Adds a container that abx did not make, with labels of its own; gives its id.
+    pub fn add_labelled(&self, name: &str, state: RunState, labels: BTreeMap<String, String>) -> String {
         let mut inner = self.lock();
         let id = inner.fresh("c");
         let observed = Observed {
@@ -117,7 +122,7 @@ impl FakeEngine {
             exit_code: (state == RunState::Exited).then_some(0),
             oom_killed: false,
             image_id: "sha256:foreign".to_owned(),
-            labels: BTreeMap::new(),
+            labels,
             ports: Vec::new(),
             mounts: Vec::new(),
         };

@@ -69,8 +69,6 @@ words! {
         Pause = "pause",
         /// Thawing it.
         Unpause = "unpause",
-        /// Giving it another name.
-        Rename = "rename",
     }
 }
 

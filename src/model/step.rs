@@ -19,7 +19,10 @@ pub enum Verb {
     /// Bring it back as it was.
     Resume,
     /// Go back to a snapshot.
-    Rollback,
+    Rollback {
+        /// The files are not those of a snapshot, so that one is taken first.
+        unsaved: bool,
+    },
     /// Remove it.
     Delete {
         /// But not its snapshots.
@@ -48,7 +51,7 @@ pub enum Step {
     Snapshot,
     /// Start the same container, or make one from the newest snapshot.
     Bring,
-    /// Save what is there, then make a new container from the chosen snapshot.
+    /// Make a new container from the chosen snapshot in the old one's place.
     Replace,
     /// Remove the container.
     Remove,
@@ -131,14 +134,19 @@ pub fn plan(session: &Session, verb: Verb) -> Result<Plan, Refusal> {
         (Verb::Resume, Stopped | Saved) => go(Operation::Resume, &[Bring], Running),
         (Verb::Resume | Verb::Unpause, Paused) => go(Operation::Unpause, &[Step::Unpause], Running),
         (Verb::Resume | Verb::Unpause, Running) => already,
-        (Verb::Rollback, Stopped | Saved | Paused) => go(Operation::Resume, &[Replace], Running),
-        (Verb::Rollback, Running) => state("stopped, saved or paused"),
+        (Verb::Rollback { unsaved: true }, Stopped | Saved | Paused) => {
+            go(Operation::Resume, &[Stop, Snapshot, Replace], Running)
+        }
+        (Verb::Rollback { unsaved: false }, Stopped | Saved | Paused) => {
+            go(Operation::Resume, &[Replace], Running)
+        }
+        (Verb::Rollback { .. }, Running) => state("stopped, saved or paused"),
 
         (Verb::Pause, Running) => go(Operation::Pause, &[Step::Pause], Paused),
         (Verb::Pause, Paused) => already,
         (Verb::Exec, Running) => already,
 
-        (Verb::Save { .. } | Verb::Resume | Verb::Rollback | Verb::Fork | Verb::Exec, Lost) => {
+        (Verb::Save { .. } | Verb::Resume | Verb::Rollback { .. } | Verb::Fork | Verb::Exec, Lost) => {
             Err(Refusal::Lost)
         }
         (Verb::Unpause, _) => state("paused"),
@@ -176,7 +184,7 @@ mod tests {
             (SAVE, &[(Running, Saved), (Paused, Saved), (Stopped, Saved), (Saved, Saved)]),
             (SAVE_KEEP, &[(Running, Running), (Paused, Paused), (Stopped, Stopped)]),
             (Verb::Resume, &[(Stopped, Running), (Saved, Running), (Paused, Running), (Running, Running)]),
-            (Verb::Rollback, &[(Stopped, Running), (Saved, Running), (Paused, Running)]),
+            (Verb::Rollback { unsaved: true }, &[(Stopped, Running), (Saved, Running), (Paused, Running)]),
             (Verb::Pause, &[(Running, Paused), (Paused, Paused)]),
             (Verb::Unpause, &[(Paused, Running), (Running, Running)]),
         ];
@@ -189,7 +197,8 @@ mod tests {
 
     #[test]
     fn a_lost_session_refuses_by_name_what_needs_its_files() {
-        for verb in [SAVE, SAVE_KEEP, Verb::Resume, Verb::Rollback, Verb::Fork, Verb::Exec] {
+        for verb in [SAVE, SAVE_KEEP, Verb::Resume, Verb::Rollback { unsaved: true }, Verb::Fork, Verb::Exec]
+        {
             assert_eq!(ends(Status::Lost, verb), Err(Refusal::Lost), "{verb:?}");
         }
         assert!(ends(Status::Lost, Verb::Delete { keep_snapshots: false }).is_ok());
@@ -226,11 +235,17 @@ mod tests {
             Just(Verb::Stop),
             any::<(bool, bool)>().prop_map(|(keep_running, distinct)| Verb::Save { keep_running, distinct }),
             Just(Verb::Resume),
-            Just(Verb::Rollback),
+            any::<bool>().prop_map(|unsaved| Verb::Rollback { unsaved }),
             Just(Verb::Pause),
             Just(Verb::Unpause),
             Just(Verb::Fork),
         ]
+    }
+
+    #[test]
+    fn going_back_over_unsaved_files_takes_a_snapshot_first() {
+        let plan = plan(&at(Status::Stopped), Verb::Rollback { unsaved: true }).expect("allowed");
+        assert_eq!(plan.steps, [Step::Stop, Step::Snapshot, Step::Replace]);
     }
 
     proptest! {

@@ -157,6 +157,11 @@ pub(super) fn set_meta(conn: &Connection, key: &str, value: &str) -> rusqlite::R
     .map(drop)
 }
 
+/// Drops a value of the daemon's own.
+pub(super) fn delete_meta(conn: &Connection, key: &str) -> rusqlite::Result<()> {
+    conn.prepare_cached("DELETE FROM meta WHERE key = ?1")?.execute([key]).map(drop)
+}
+
 /// The word for a snapshot's state.
 pub(super) const fn state_word(state: SnapshotState) -> &'static str {
     match state {

@@ -216,6 +216,16 @@ impl Tx<'_> {
         self.draft.set_meta(key, value);
         Ok(())
     }
+
+    /// Drops an entry of the daemon's own, if it is there.
+    ///
+    /// # Errors
+    /// When the change cannot be kept.
+    pub fn delete_meta(&mut self, key: &str) -> Result<(), StoreError> {
+        self.run(|conn| rows::delete_meta(conn, key))?;
+        self.draft.delete_meta(key);
+        Ok(())
+    }
 }
 
 /// The revision after this one. At the end of the numbers it stays: a client then misses a change, and nothing breaks.

@@ -195,6 +195,13 @@ impl Draft {
         self.undo.push(Undo::Meta(key.to_owned(), old));
     }
 
+    /// Drops a value of the daemon's own.
+    pub(super) fn delete_meta(&mut self, key: &str) {
+        if let Some(old) = self.meta.remove(key) {
+            self.undo.push(Undo::Meta(key.to_owned(), Some(old)));
+        }
+    }
+
     /// The present point, to go back to.
     pub(super) fn mark(&self) -> usize {
         self.undo.len()

@@ -20,13 +20,16 @@ impl Serialize for Encoded {
     }
 }
 
+/// Sessions that are gone and still remembered, at most: some 100 KiB.
+const SLACK: usize = 64;
+
 /// Remembers each session's JSON until its revision changes.
 #[derive(Debug, Default)]
 pub(super) struct Encoder(RwLock<HashMap<SessionId, (u64, Encoded)>>);
 
 impl Encoder {
-    /// One session.
-    pub(super) fn one(&self, session: &Session) -> Encoded {
+    /// One session of a table of `total`.
+    pub(super) fn one(&self, session: &Session, total: usize) -> Encoded {
         if let Some((revision, encoded)) =
             self.0.read().unwrap_or_else(PoisonError::into_inner).get(&session.id)
             && *revision == session.revision
@@ -35,6 +38,9 @@ impl Encoder {
         }
         let encoded = encode(session);
         let mut map = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if map.len() > total + SLACK {
+            map.clear();
+        }
         map.insert(session.id.clone(), (session.revision, encoded.clone()));
         encoded
     }
@@ -81,19 +87,19 @@ mod tests {
     fn a_new_revision_is_encoded_anew_and_an_old_one_is_shared() {
         let encoder = Encoder::default();
         let old = sample("a");
-        let first = encoder.one(&old);
-        assert!(Arc::ptr_eq(&first.0, &encoder.one(&old).0));
+        let first = encoder.one(&old, 1);
+        assert!(Arc::ptr_eq(&first.0, &encoder.one(&old, 1).0));
         let new = Session { exec_count: 7, revision: old.revision + 1, ..old };
-        assert!(text(&encoder.one(&new)).contains("\"exec_count\":7"));
+        assert!(text(&encoder.one(&new, 1)).contains("\"exec_count\":7"));
         let listed = encoder.many(&[Arc::new(new.clone())], 1);
-        assert_eq!(text(&listed[0]), text(&encoder.one(&new)));
+        assert_eq!(text(&listed[0]), text(&encoder.one(&new, 1)));
     }
 
     #[test]
     fn sessions_that_are_gone_are_forgotten() {
         let encoder = Encoder::default();
-        encoder.one(&sample("a"));
-        encoder.one(&sample("bb"));
+        encoder.one(&sample("a"), 2);
+        encoder.one(&sample("bb"), 2);
         encoder.many(&[Arc::new(sample("a"))], 1);
         assert_eq!(encoder.0.read().expect("no panic").len(), 1);
     }
@@ -102,7 +108,7 @@ mod tests {
     fn values_of_variables_are_masked() {
         let mut session = sample("a");
         session.spec.env.insert("TOKEN".to_owned(), crate::model::session::Secret::new("hunter2"));
-        let text = text(&Encoder::default().one(&session));
+        let text = text(&Encoder::default().one(&session, 1));
         assert!(text.contains(r#""TOKEN":"***""#) && !text.contains("hunter2"), "{text}");
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn register(module: &mut Module) {
 }
 
 fn encoded(app: &App, session: &Arc<Session>) -> Encoded {
-    app.encoder.one(session)
+    app.encoder.one(session, app.driver.count())
 }
 
 fn read(module: &mut Module) {

@@ -236,3 +236,72 @@ async fn the_only_copy_of_a_sessions_files_is_not_deleted_on_its_own() {
     assert_eq!(failure.kind, Kind::WrongState);
     assert_eq!(world.resume("a").await.expect("resumes").image_id.as_ref(), Some(&snapshot.image_id));
 }
+
+#[tokio::test]
+async fn going_back_keeps_work_whose_own_snapshot_was_deleted() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    let (_, first) = world.save("a").await.expect("saves");
+    world.resume("a").await.expect("resumes");
+    let (_, second) = world.save("a").await.expect("saves");
+    world.driver.delete_snapshots(vec![second.name.clone()]).await.expect("deletes");
+    assert_eq!(world.status("a"), Status::Stopped, "its files are in its container alone");
+    world.go_back("a", &first.name).await.expect("goes back");
+    let kept = world.driver.snapshots(Some("a")).expect("a list");
+    assert!(kept.iter().any(|s| s.note.as_deref().is_some_and(|n| n.starts_with("before"))), "{kept:?}");
+}
+
+#[tokio::test]
+async fn going_back_to_what_it_was_just_saved_to_takes_no_second_snapshot() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    let (_, first) = world.save("a").await.expect("saves");
+    world.go_back("a", &first.name).await.expect("goes back");
+    assert_eq!(world.row("a").snapshots, 1);
+}
+
+#[tokio::test]
+async fn one_word_never_means_two_sessions() {
+    let world = World::new();
+    world.start("x").await.expect("starts");
+    world.start("y").await.expect("starts");
+    assert_eq!(world.start("session-x").await.expect_err("the sandbox of x").kind, Kind::SessionExists);
+    assert_eq!(
+        world.driver.rename("y", "session-x").await.expect_err("the sandbox of x").kind,
+        Kind::SessionExists
+    );
+    let params = ForkParams { name: "y".into(), new_name: "session-x".into(), snapshot: None, op: None };
+    let fork = world.driver.fork(params, Report::default()).await.expect_err("the sandbox of x");
+    assert_eq!(fork.kind, Kind::SessionExists);
+    world.driver.delete("x", false).await.expect("deletes");
+    world.start("session-x").await.expect("free now");
+    let late = world.start("x").await.expect("starts");
+    assert_ne!(late.sandbox, "session-x", "that finds another session");
+}
+
+#[tokio::test]
+async fn two_spellings_of_one_name_find_one_session() {
+    let world = World::new();
+    world.start("cafe\u{301}").await.expect("starts");
+    for spelling in ["cafe\u{301}", "caf\u{e9}"] {
+        world.stop(spelling).await.expect("found");
+    }
+    assert_eq!(world.start("caf\u{e9}").await.expect_err("the same").kind, Kind::SessionExists);
+}
+
+#[tokio::test]
+async fn a_timeout_counts_anew_from_a_resume_and_not_from_a_thaw() {
+    let world = World::new();
+    let params = StartParams { timeout_ms: Some(3_600_000), ..named("a") };
+    world.driver.start(params, Report::default()).await.expect("starts");
+    let id = world.row("a").id.clone();
+    let early = Some(crate::model::id::Timestamp(1_000));
+    let back = || async {
+        world.driver.pause("a").await.expect("pauses");
+        world.driver.0.store.update(&id, move |s| s.expires_at = early).await.expect("a row");
+    };
+    back().await;
+    assert_eq!(world.driver.unpause("a").await.expect("thaws").expires_at, early);
+    back().await;
+    assert!(world.resume("a").await.expect("resumes").expires_at > early);
+}

@@ -6,6 +6,7 @@ mod imports;
 mod lifecycle;
 mod recovery;
 mod timers;
+mod watching;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -109,7 +110,7 @@ impl World {
 fn open(engine: &FakeEngine, home: &Path, file: &str) -> Driver {
     let store = Store::open(&home.join(file)).expect("a table").store;
     let config = Config::load(Path::new("/nonexistent/config.toml"), &Flags::default()).expect("defaults");
-    Driver::new(store, Arc::new(engine.clone()), home, config)
+    Driver::new(store, Arc::new(engine.clone()), home, &home.join("daemon.sock"), config)
 }
 
 fn named(name: &str) -> StartParams {

@@ -163,3 +163,74 @@ async fn containers_of_other_homes_are_left_alone() {
     assert_eq!(world.driver.count(), 0);
     assert_eq!(world.engine.containers().len(), 1);
 }
+
+#[tokio::test]
+async fn what_a_user_runs_from_an_image_of_a_sandbox_is_left_alone() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    let labels = world.engine.containers()[0].labels.clone();
+    world.engine.add_labelled("my-own", RunState::Running, labels);
+    world.driver.compare_all(false).await.expect("compares");
+    world.stop("a").await.expect("stops");
+    cut_off(&world, "a", Operation::Resume).await;
+    world.driver.compare_all(false).await.expect("compares");
+    world.driver.delete("a", false).await.expect("deletes");
+    world.driver.compare_all(false).await.expect("compares");
+    let left: Vec<String> = world.engine.containers().into_iter().map(|c| c.name).collect();
+    assert_eq!(left, ["my-own"]);
+    assert_eq!(world.driver.count(), 0, "it is nobody's session");
+}
+
+#[tokio::test]
+async fn a_snapshot_that_was_deleted_does_not_come_back() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    let (_, snapshot) = world.save_running("a").await.expect("saves");
+    let gate = world.engine.gate("snapshot_images");
+    let driver = world.driver.clone();
+    let compare = tokio::spawn(async move { driver.compare_all(false).await });
+    gate.reached().await;
+    world.driver.delete_snapshots(vec![snapshot.name.clone()]).await.expect("deletes");
+    gate.open();
+    compare.await.expect("no panic").expect("compares");
+    assert!(world.driver.snapshots(None).expect("a list").is_empty());
+}
+
+#[tokio::test]
+async fn a_start_that_was_told_to_have_failed_does_not_come_up_later() {
+    let world = World::new();
+    let lost = EngineError::Timeout { call: "start", after: std::time::Duration::from_secs(1) };
+    world.engine.lose_answer("start", lost);
+    world.engine.fail_next("list", EngineError::Unavailable { tried: Vec::new() });
+    world.start("a").await.expect_err("no answer");
+    world.driver.compare_all(false).await.expect("compares");
+    assert!(world.driver.session("a").is_err());
+    assert!(world.engine.containers().is_empty());
+}
+
+#[tokio::test]
+async fn one_session_that_cannot_be_looked_at_does_not_hide_the_others() {
+    let world = World::new();
+    for name in ["a", "b"] {
+        world.start(name).await.expect("starts");
+        world.engine.kill_container(&world.sandbox(name), 1, false);
+    }
+    let slow = EngineError::Timeout { call: "inspect", after: std::time::Duration::from_secs(1) };
+    world.engine.fail_next("inspect", slow);
+    world.driver.compare_all(false).await.expect("compares");
+    let stopped = ["a", "b"].iter().filter(|name| world.status(name) == Status::Stopped).count();
+    assert_eq!(stopped, 1);
+}
+
+#[tokio::test]
+async fn a_vanished_container_leaves_no_id_behind() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    world.save_running("a").await.expect("saves");
+    world.engine.vanish(&world.sandbox("a"));
+    world.driver.compare_all(false).await.expect("compares");
+    assert_eq!(world.row("a").sandbox_id, None);
+    let naming = Naming { name: Some("again".into()), note: None };
+    let refused = world.driver.save("a", naming, false, Report::default()).await.expect_err("no container");
+    assert_eq!(refused.kind, crate::proto::errors::Kind::WrongState);
+}

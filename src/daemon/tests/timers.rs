@@ -89,5 +89,18 @@ async fn a_stop_that_failed_is_tried_again() {
     world.driver.start(timed(Some(60_000), None), Report::default()).await.expect("starts");
     world.engine.fail_next("stop", broken("stop"));
     until_status(&world, Status::Stopped).await;
+    assert_eq!(world.row("a").reason, Some(Reason::Timeout));
+    let stops = world.engine.calls().iter().filter(|c| c.starts_with("stop ")).count();
+    assert_eq!(stops, 2, "{:?}", world.engine.calls());
     timer.abort();
+}
+
+#[tokio::test]
+async fn a_stop_that_failed_does_not_put_the_deadline_off() {
+    let world = World::new();
+    world.driver.start(timed(Some(3_600_000), None), Report::default()).await.expect("starts");
+    let deadline = world.row("a").expires_at;
+    world.engine.fail_next("stop", broken("stop"));
+    world.stop("a").await.expect_err("fails");
+    assert_eq!((world.status("a"), world.row("a").expires_at), (Status::Running, deadline));
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::start::check_free;
 use crate::daemon::clock;
 use crate::daemon::driver::Driver;
 use crate::daemon::failure::Failure;
@@ -32,21 +33,14 @@ impl Driver {
                 .store
                 .write(move |tx| {
                     let row = tx.session(&id).ok_or(StoreError::Gone { id: id.to_string() })?;
-                    if tx.session_named(new.as_str()).is_some() {
-                        return Err(StoreError::Exists { name: new.to_string() });
+                    let mut renamed = Session { name: new, ..row };
+                    check_free(tx, &renamed)?;
+                    if renamed.engine != EngineKind::External {
+                        let plain = sandbox_name(&renamed.name, &renamed.id, false);
+                        let taken = tx.session_named(&plain).is_some_and(|other| other.id != renamed.id);
+                        renamed.sandbox = sandbox_name(&renamed.name, &renamed.id, taken);
                     }
-                    let named = |taken| Session {
-                        sandbox: match row.engine {
-                            EngineKind::External => row.sandbox.clone(),
-                            EngineKind::Docker => sandbox_name(&new, &row.id, taken),
-                        },
-                        name: new.clone(),
-                        ..row.clone()
-                    };
-                    tx.put_session(&named(false)).or_else(|error| match error {
-                        StoreError::Exists { .. } => tx.put_session(&named(true)),
-                        error => Err(error),
-                    })
+                    tx.put_session(&renamed)
                 })
                 .await?;
             let mut held = held;

@@ -32,15 +32,16 @@ impl Driver {
         let this = self.clone();
         self.submit(async move {
             let mut outcomes = Vec::with_capacity(rows.len());
+            let mut engine_answers = true;
             for row in rows {
-                outcomes.push(this.import_one(row).await?);
+                outcomes.push(this.import_one(row, &mut engine_answers).await?);
             }
             Ok(outcomes)
         })
         .await
     }
 
-    async fn import_one(&self, row: ImportRow) -> Result<ImportOutcome, Failure> {
+    async fn import_one(&self, row: ImportRow, engine_answers: &mut bool) -> Result<ImportOutcome, Failure> {
         let name = row.row.name.clone();
         let outcome = |outcome: &str, session: Option<&Session>, why: Option<String>| ImportOutcome {
             name: name.clone(),
@@ -69,10 +70,12 @@ impl Driver {
         match self.0.store.insert(session).await {
             Ok(inserted) => {
                 let mut held = Held::new(inserted, turn);
-                let adopted = held.session.engine == EngineKind::Docker && self.judge(&mut held).await;
+                let asks = *engine_answers && held.session.engine == EngineKind::Docker;
+                let adopted = asks && self.judge(&mut held, engine_answers).await;
                 Ok(outcome(if adopted { "adopted" } else { "imported" }, Some(&held.session), None))
             }
             Err(StoreError::Exists { name }) => {
+                self.forget(&id);
                 Ok(outcome("conflict", None, Some(format!("a session named '{name}' exists already"))))
             }
             Err(error) => Err(error.into()),
@@ -80,11 +83,13 @@ impl Driver {
     }
 
     /// Looks for the container and the snapshot of a row that was just taken over; true if the container is there. An
-    /// engine that is away leaves the row `unknown` until it answers.
-    async fn judge(&self, held: &mut Held) -> bool {
+    /// engine that is away leaves the row, and all that follow, `unknown` until it answers.
+    async fn judge(&self, held: &mut Held, engine_answers: &mut bool) -> bool {
         match self.judge_imported(held).await {
             Ok(()) => held.session.sandbox_id.is_some(),
             Err(failure) => {
+                *engine_answers = false;
+                self.0.compare.notify_one();
                 tracing::warn!(%failure, session = %held.session.name, "will look for its container when the engine answers");
                 false
             }
@@ -100,10 +105,9 @@ impl Driver {
             self.refresh(held);
         }
         let change = settle(&held.session, seen(container.as_ref()), false);
-        let taken = container.map(|c| (c.id, c.image_id, c.name, c.state));
-        let was_saved = held.session.external.as_ref().is_some_and(|e| e.status.as_deref() == Some("saved"));
+        let taken = container.map(|c| (c.id, c.image_id, c.name));
         self.commit(held, move |s| {
-            if let Some((id, image, name, _)) = taken {
+            if let Some((id, image, name)) = taken {
                 s.sandbox_id = Some(id);
                 s.image_id = Some(image);
                 s.sandbox = name;
@@ -115,9 +119,6 @@ impl Driver {
             if s.status == Status::Stopped {
                 // It was the older tool's user who stopped it, if anybody did.
                 s.reason = Some(Reason::User);
-                if was_saved && s.snapshots > 0 {
-                    s.status = Status::Saved;
-                }
             }
         })
         .await

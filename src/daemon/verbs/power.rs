@@ -70,30 +70,35 @@ impl Driver {
     /// Brings a session back whose turn it is.
     pub(in crate::daemon) async fn resume_held(&self, held: &mut Held) -> Result<(), Failure> {
         let plan = self.plan_true(held, Verb::Resume).await?;
-        self.carry_to_running(held, &plan).await
+        self.carry_to_running(held, &plan, true).await
     }
 
-    async fn carry_to_running(&self, held: &mut Held, plan: &Plan) -> Result<(), Failure> {
+    /// Carries out a plan that ends in running. A resume counts the timeout anew, a mere thaw does not.
+    async fn carry_to_running(&self, held: &mut Held, plan: &Plan, anew: bool) -> Result<(), Failure> {
         let Some(operation) = plan.operation else { return Ok(()) };
         let seen = self.observe(&held.session).await?;
         self.intend(held, operation).await?;
         let done = if plan.steps == [Step::Unpause] {
-            self.thaw(held).await
+            self.thaw(held, anew).await
         } else {
             self.bring(held, seen.as_ref()).await
         };
         self.or_settle(held, done, "resume").await
     }
 
-    async fn thaw(&self, held: &mut Held) -> Result<(), Failure> {
+    async fn thaw(&self, held: &mut Held, anew: bool) -> Result<(), Failure> {
         let id = held.session.sandbox_id.clone().unwrap_or_default();
         fault::point("unpause.before").await;
         self.0.engine.unpause(&id).await?;
         fault::point("unpause.after").await;
-        self.commit(held, |s| {
+        let now = clock::now();
+        self.commit(held, move |s| {
             s.status = Status::Running;
             s.operation = None;
             s.reason = None;
+            if anew {
+                s.expires_at = s.timeout_ms.map(|ms| now.plus_ms(ms));
+            }
         })
         .await
     }
@@ -156,7 +161,7 @@ impl Driver {
         self.submit(async move {
             let mut held = this.hold(&name).await?;
             let plan = this.plan_true(&mut held, Verb::Unpause).await?;
-            this.carry_to_running(&mut held, &plan).await?;
+            this.carry_to_running(&mut held, &plan, false).await?;
             Ok(held.session)
         })
         .await

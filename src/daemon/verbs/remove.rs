@@ -2,7 +2,6 @@
 
 use crate::daemon::driver::{Driver, Held};
 use crate::daemon::failure::Failure;
-use crate::engine::labels;
 use crate::fault;
 use crate::model::session::{EngineKind, SnapshotState};
 use crate::model::step::{Verb, plan};
@@ -65,7 +64,7 @@ impl Driver {
         self.0
             .store
             .write(move |tx| {
-                tx.set_meta(&key, "")?;
+                tx.delete_meta(&key)?;
                 tx.delete_session(&gone)
             })
             .await?;
@@ -80,10 +79,8 @@ impl Driver {
         if let Some(id) = &held.session.sandbox_id {
             self.0.engine.remove(id).await?;
         }
-        for seen in self.0.engine.list(&self.label()).await? {
-            if seen.labels.get(labels::SESSION_ID).is_some_and(|id| id == held.session.id.as_str()) {
-                self.0.engine.remove(&seen.id).await?;
-            }
+        for seen in self.containers_of(&held.session).await? {
+            self.0.engine.remove(&seen.id).await?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::daemon::clock;
-use crate::daemon::driver::{DEFAULT_GRACE, Driver, Held};
+use crate::daemon::driver::{DEFAULT_GRACE, Driver, Held, REPLACED, composed};
 use crate::daemon::effects::base_key;
 use crate::daemon::failure::{Failure, quoted};
 use crate::daemon::progress::Report;
@@ -204,23 +204,20 @@ impl Driver {
         report: &Report,
     ) -> Result<(), Failure> {
         let target = self.own_snapshot(&held.session, name)?;
-        self.plan_true(held, Verb::Rollback).await?;
-        self.require_image(&target).await?;
+        self.settle_held(held).await?;
         let old = self.observe(&held.session).await?;
-        if let Some(old) = &old {
-            let operation = Operation::Save;
-            let stop: &[Step] = &[Step::Stop, Step::Snapshot];
-            let plan = Plan { operation: Some(operation), steps: stop, ends_in: Status::Stopped };
+        let unsaved = old.is_some() && self.is_unsaved(&held.session).await?;
+        let plan = self.plan_true(held, Verb::Rollback { unsaved }).await?;
+        self.require_image(&target).await?;
+        if let Some(saving) = saving_part(&plan) {
             let note = Some(format!("before going back to {name}"));
-            if self.differs(held, &target) {
-                self.take_snapshot(held, &plan, Naming { name: None, note }, report).await?;
-            }
-            self.intend(held, Operation::Resume).await?;
-            let aside = format!("{}-replaced-{}", held.session.sandbox, short(&old.id));
+            self.take_snapshot(held, &saving, Naming { name: None, note }, report).await?;
+        }
+        self.intend(held, Operation::Resume).await?;
+        if let Some(old) = &old {
+            let aside = format!("{}{REPLACED}{}", held.session.sandbox, short(&old.id));
             let moved = self.0.engine.rename(&old.id, &aside).await.map_err(Failure::from);
             self.or_settle(held, moved, "resume").await?;
-        } else {
-            self.intend(held, Operation::Resume).await?;
         }
         fault::point("replace.before").await;
         let made = self.make_from(held, &target).await;
@@ -238,11 +235,12 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether the container holds anything that going back to `target` would lose: it does unless the session was
-    /// saved to that very snapshot and has not run since.
-    fn differs(&self, held: &Held, target: &Snapshot) -> bool {
-        let saved = held.session.status == Status::Saved;
-        !(saved && held.session.snapshot.as_deref() == Some(target.name.as_str()))
+    /// Whether the container may hold files that no snapshot does: it does unless the session was saved and has not run
+    /// since, and what it was saved to is still there.
+    async fn is_unsaved(&self, session: &Session) -> Result<bool, Failure> {
+        let base = self.base(session).await?;
+        let there = base.is_some_and(|name| self.own_snapshot(session, &name).is_ok());
+        Ok(session.status != Status::Saved || !there)
     }
 
     async fn make_from(&self, held: &mut Held, target: &Snapshot) -> Result<(), Failure> {
@@ -273,7 +271,7 @@ impl Driver {
 
     /// A snapshot of this session's timeline, by name.
     pub(super) fn own_snapshot(&self, session: &Session, name: &str) -> Result<Arc<Snapshot>, Failure> {
-        let found = self.0.store.snapshot(name).filter(|s| s.state == SnapshotState::Ready);
+        let found = self.0.store.snapshot(&composed(name)).filter(|s| s.state == SnapshotState::Ready);
         let found = found.filter(|s| s.session.as_ref() == Some(&session.id));
         found.ok_or_else(|| {
             let text = format!("session '{}' has no snapshot named '{name}'", session.name);
@@ -306,9 +304,7 @@ impl Driver {
                 this.remove_snapshot(&snapshot).await?;
                 if let Some(mut held) = held {
                     this.refresh(&mut held);
-                    if held.session.status == Status::Saved && held.session.snapshots == 0 {
-                        this.commit(&mut held, |s| s.status = Status::Stopped).await?;
-                    }
+                    this.unsave(&mut held).await?;
                 }
                 deleted.push(name);
             }
@@ -317,8 +313,19 @@ impl Driver {
         .await
     }
 
+    /// A saved session whose own snapshot was deleted is a stopped one, as long as its container has the files.
+    async fn unsave(&self, held: &mut Held) -> Result<(), Failure> {
+        if held.session.status == Status::Saved
+            && self.is_unsaved(&held.session).await?
+            && self.observe(&held.session).await?.is_some()
+        {
+            self.commit(held, |s| s.status = Status::Stopped).await?;
+        }
+        Ok(())
+    }
+
     fn ready_snapshot(&self, name: &str) -> Result<Arc<Snapshot>, Failure> {
-        let found = self.0.store.snapshot(name).filter(|s| s.state == SnapshotState::Ready);
+        let found = self.0.store.snapshot(&composed(name)).filter(|s| s.state == SnapshotState::Ready);
         found.ok_or_else(|| Failure::no_snapshot(name))
     }
 
@@ -354,6 +361,12 @@ impl Driver {
         }
         self.0.deadlines.notify_one();
     }
+}
+
+/// The part of a plan that takes a snapshot, as a plan of its own that leaves the session stopped.
+fn saving_part(plan: &Plan) -> Option<Plan> {
+    let end = plan.steps.iter().position(|step| *step == Step::Snapshot)?;
+    Some(Plan { operation: Some(Operation::Save), steps: &plan.steps[..=end], ends_in: Status::Stopped })
 }
 
 /// `NAME-YYYYMMDD`, then `-2` and so on.

@@ -1,17 +1,20 @@
 //! Starting a session: row first, then container, then running; on failure both are gone and the name is free.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::daemon::driver::{Driver, Held};
 use crate::daemon::failure::Failure;
+use crate::daemon::mounts::{self, Guarded};
 use crate::daemon::progress::Report;
 use crate::daemon::resolve::{self, Place};
 use crate::engine::EngineError;
 use crate::fault;
 use crate::model::id::sandbox_name;
-use crate::model::session::Session;
+use crate::model::session::{Operation, Session};
+use crate::proto::errors::Kind;
 use crate::proto::methods::StartParams;
+use crate::store::Tx;
 use crate::store::error::StoreError;
 
 impl Driver {
@@ -25,13 +28,12 @@ impl Driver {
     pub async fn start(&self, params: StartParams, report: Report) -> Result<Arc<Session>, Failure> {
         let this = self.clone();
         self.submit(async move {
-            let socket = this.engine_socket();
-            let place = Place { config: this.config(), home: this.home(), engine_socket: socket.as_deref() };
-            let row = resolve::session(&params, place)?;
+            let reuse = params.reuse;
+            let row = this.resolve(params).await?;
             let image = row.image.clone().unwrap_or_default();
             let name = row.name.clone();
             match this.create_session(row, &image, report).await {
-                Err(failure) if failure.kind == crate::proto::errors::Kind::SessionExists && params.reuse => {
+                Err(failure) if failure.kind == Kind::SessionExists && reuse => {
                     this.connect_now(name.as_str()).await
                 }
                 result => result,
@@ -71,12 +73,10 @@ impl Driver {
     async fn insert(&self, row: Session) -> Result<(), Failure> {
         self.0
             .store
-            .write(move |tx| match tx.insert_session(&row) {
-                Err(StoreError::Exists { .. }) if tx.session_named(row.name.as_str()).is_none() => {
-                    let sandbox = sandbox_name(&row.name, &row.id, true);
-                    tx.insert_session(&Session { sandbox, ..row })
-                }
-                result => result,
+            .write(move |tx| {
+                check_free(tx, &row)?;
+                let taken = tx.session_named(&row.sandbox).is_some();
+                tx.insert_session(&Session { sandbox: sandbox_name(&row.name, &row.id, taken), ..row })
             })
             .await?;
         Ok(())
@@ -93,6 +93,10 @@ impl Driver {
         if self.0.engine.image(image).await?.is_some() {
             return Ok(());
         }
+        if image.starts_with("sha256:") {
+            let text = format!("the snapshot's image {image} is gone from the engine");
+            return Err(Failure::new(Kind::SnapshotNotFound, text).hint("abx snapshot list"));
+        }
         report.line(format!("pulling {image}"));
         self.0.engine.pull(image, Box::new(move |step| report.pull(&step))).await?;
         Ok(())
@@ -100,7 +104,11 @@ impl Driver {
 
     /// Removes what a failed start made. Where the engine does not answer any more, the row stays, marked as being
     /// started, and is taken back as soon as the engine answers.
-    async fn take_back(&self, held: Held, failure: Failure) -> Failure {
+    async fn take_back(&self, mut held: Held, failure: Failure) -> Failure {
+        // From here on the caller is told that it failed: whatever is found later must not bring it back.
+        if let Err(error) = self.intend(&mut held, Operation::Delete).await {
+            tracing::error!(%error, "cannot record that a start failed");
+        }
         match self.undo_start(&held).await {
             Ok(()) => failure,
             Err(error) => {
@@ -114,11 +122,8 @@ impl Driver {
     /// Removes the container of a start that nobody was told of, then its row.
     pub(in crate::daemon) async fn undo_start(&self, held: &Held) -> Result<(), EngineError> {
         // The create may have happened although its answer never came: look by label, not only by recorded id.
-        let label = held.session.id.as_str();
-        for seen in self.0.engine.list(&self.label()).await? {
-            if seen.labels.get(crate::engine::labels::SESSION_ID).is_some_and(|id| id == label) {
-                self.0.engine.remove(&seen.id).await?;
-            }
+        for seen in self.containers_of(&held.session).await? {
+            self.0.engine.remove(&seen.id).await?;
         }
         let id = held.session.id.clone();
         tracing::info!(session = %held.session.name, "took back a start that did not end");
@@ -130,9 +135,37 @@ impl Driver {
         Ok(())
     }
 
+    /// Makes the row. Looking at mount sources may block for as long as a dead file server does, so that happens on a
+    /// thread of its own, and not for ever.
+    async fn resolve(&self, params: StartParams) -> Result<Session, Failure> {
+        let this = self.clone();
+        mounts::in_time(move || {
+            let engine_socket = this.engine_socket();
+            resolve::session(
+                &params,
+                Place { config: this.config(), guarded: &this.guarded(engine_socket.as_deref()) },
+            )
+        })
+        .await
+    }
+
+    /// What is never mounted.
+    pub(in crate::daemon) fn guarded<'a>(&'a self, engine_socket: Option<&'a Path>) -> Guarded<'a> {
+        Guarded { home: self.home(), socket: &self.0.socket, engine_socket }
+    }
+
     /// The engine's own socket, where it is one of this machine.
     pub(in crate::daemon) fn engine_socket(&self) -> Option<PathBuf> {
         let about = self.engine_state().about?;
         about.address.strip_prefix("unix://").map(PathBuf::from)
+    }
+}
+
+/// Refuses a name that finds another session already, be it as its name or as its sandbox's: one word must not mean two
+/// sessions.
+pub(super) fn check_free(tx: &Tx<'_>, row: &Session) -> Result<(), StoreError> {
+    match tx.session_named(row.name.as_str()).filter(|other| other.id != row.id) {
+        Some(_) => Err(StoreError::Exists { name: row.name.to_string() }),
+        None => Ok(()),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::daemon::clock;
-use crate::daemon::driver::Driver;
+use crate::daemon::driver::{Driver, composed};
 use crate::daemon::failure::Failure;
 use crate::daemon::resolve;
 use crate::model::id::{SessionId, SessionName, Timestamp};
@@ -47,7 +47,7 @@ impl Driver {
 
     /// A row with everything that was stored.
     pub fn store_load(&self, name: &str) -> Option<StoreRow> {
-        let session = self.0.store.session(name)?;
+        let session = self.0.store.session(&composed(name))?;
         to_row(&session, true)
     }
 
@@ -61,7 +61,7 @@ impl Driver {
     /// # Errors
     /// When the change cannot be kept.
     pub async fn store_delete(&self, name: &str) -> Result<bool, Failure> {
-        let name = name.to_owned();
+        let name = composed(name).into_owned();
         let this = self.clone();
         self.submit(async move {
             let deleted = this

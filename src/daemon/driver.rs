@@ -56,13 +56,15 @@ pub struct EngineState {
 /// A session whose turn it is: no other operation on it runs until this is dropped.
 pub(super) struct Held {
     pub(super) session: Arc<Session>,
+    /// Whether this operation has asked the engine to make a container.
+    pub(super) asked: bool,
     _turn: OwnedMutexGuard<()>,
 }
 
 impl Held {
     /// A row together with the turn that was taken before it existed.
     pub(super) fn new(session: Arc<Session>, turn: OwnedMutexGuard<()>) -> Self {
-        Self { session, _turn: turn }
+        Self { session, asked: false, _turn: turn }
     }
 }
 
@@ -203,7 +205,7 @@ impl Driver {
         if session.is_none() {
             self.forget(id);
         }
-        Some(Held { session: session?, _turn: turn })
+        Some(Held::new(session?, turn))
     }
 
     /// As [`Driver::hold_id`], but none where an operation has the turn: that one settles the row itself.
@@ -214,7 +216,7 @@ impl Driver {
         if session.is_none() {
             self.forget(id);
         }
-        Some(Held { session: session?, _turn: turn })
+        Some(Held::new(session?, turn))
     }
 
     /// Takes the turn of an id, whether or not it has a row.

@@ -29,7 +29,21 @@ impl Driver {
     pub(super) async fn stop_sandbox(&self, held: &Held, grace: Duration) -> Result<(), Failure> {
         if let Some(id) = &held.session.sandbox_id {
             fault::point("stop.before").await;
-            self.0.engine.stop(id, grace).await?;
+            if held.session.status == Status::Paused {
+                self.0.engine.unpause(id).await?;
+            }
+            let left = match self.0.engine.farewell(id, grace).await {
+                Ok(left) => left,
+                // A sandbox that ended meanwhile has nobody left to ask, and the stop finds that out itself.
+                Err(EngineError::Unavailable { tried }) => {
+                    return Err(EngineError::Unavailable { tried }.into());
+                }
+                Err(error) => {
+                    tracing::debug!(%error, session = %held.session.name, "nobody was asked to end");
+                    grace
+                }
+            };
+            self.0.engine.stop(id, left).await?;
             fault::point("stop.after").await;
         }
         Ok(())
@@ -40,6 +54,7 @@ impl Driver {
     pub(super) async fn create_sandbox(&self, held: &mut Held, image: &str) -> Result<Observed, Failure> {
         self.check_mounts(&held.session).await?;
         for attempt in 1..=NAME_TRIES {
+            held.asked = true;
             fault::point("create.before").await;
             match self.0.engine.create(&self.create_spec(&held.session, image)).await {
                 Ok(made) => {
@@ -144,7 +159,7 @@ impl Driver {
         let (id, image, ports) = (seen.id.clone(), seen.image_id.clone(), seen.ports.clone());
         let paused = seen.state == RunState::Paused;
         let now = clock::now();
-        self.0.usage.touch(&held.session.id);
+        self.0.usage.came_up(&held.session.id);
         self.commit(held, move |s| {
             s.sandbox_id = Some(id);
             s.image_id = Some(image);

@@ -92,6 +92,24 @@ fn timeout_due(session: &Session, at: Timestamp, known: &mut Known) -> Instant {
     by_wall.min(entry.1)
 }
 
+impl Driver {
+    /// Whether something may be at work in a session that this daemon did not start: a command or a terminal from before
+    /// its own start. Those it did start it follows itself.
+    async fn works_unseen(&self, session: &Session) -> bool {
+        if self.0.usage.is_followed(&session.id) {
+            return false;
+        }
+        let Some(sandbox) = &session.sandbox_id else { return false };
+        match self.0.engine.excluded(sandbox).await {
+            Ok(found) => found.iter().any(|e| e.kind == "process"),
+            Err(error) => {
+                tracing::debug!(%error, session = %session.name, "cannot tell what runs; not idle for now");
+                true
+            }
+        }
+    }
+}
+
 /// Stops an overdue session, unless it was used or stopped by the time its turn comes.
 fn stop_overdue(driver: &Driver, session: &Session, reason: Reason) {
     let (driver, id, deadline) = (driver.clone(), session.id.clone(), session.expires_at);
@@ -108,6 +126,10 @@ fn stop_overdue(driver: &Driver, session: &Session, reason: Reason) {
                     _ => held.session.expires_at == deadline,
                 };
                 if !still || held.session.operation.is_some() {
+                    return Ok(());
+                }
+                if reason == Reason::Idle && this.works_unseen(&held.session).await {
+                    this.0.usage.touch(&id);
                     return Ok(());
                 }
                 tracing::info!(session = %held.session.name, reason = reason.as_str(), "stopping an overdue session");

@@ -166,8 +166,8 @@ impl From<StoreError> for Failure {
             StoreError::Newer { .. } => {
                 Self::new(Kind::StoreNewer, text).hint("install the newer abx again, or use another --home")
             }
+            StoreError::Io { .. } => Self::new(Kind::Internal, text).hint("abx daemon restart"),
             StoreError::Closed => Self::new(Kind::ShuttingDown, "the daemon is stopping"),
-            _ => Self::new(Kind::Internal, text),
         }
     }
 }

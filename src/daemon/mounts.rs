@@ -22,6 +22,18 @@ const ENGINE_SOCKETS: [&str; 5] = [
     "/run/crio/crio.sock",
 ];
 
+/// Directories through which the host itself is reached: the kernel's, and those of engines. Below `/dev`, shared
+/// memory is harmless.
+const HOST_ITSELF: [&str; 7] = [
+    "/proc",
+    "/sys",
+    "/dev",
+    "/var/lib/docker",
+    "/var/lib/containers",
+    "/var/lib/containerd",
+    "/run/containerd",
+];
+
 /// What is never mounted, nor any directory that holds it.
 #[derive(Debug, Clone, Copy)]
 pub struct Guarded<'a> {
@@ -89,6 +101,10 @@ pub fn resolve(mount: &types::Mount, guarded: &Guarded<'_>) -> Result<Mount, Fai
 fn forbidden(source: &Path, guarded: &Guarded<'_>) -> Option<String> {
     if source == Path::new("/") {
         return Some("it is the whole host".to_owned());
+    }
+    let host = HOST_ITSELF.iter().find(|dir| source.starts_with(dir) || Path::new(dir).starts_with(source));
+    if let Some(dir) = host.filter(|_| !source.starts_with("/dev/shm")) {
+        return Some(format!("it gives access to the host itself through {dir}"));
     }
     let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let holds = |path: &Path| path.starts_with(source) || real(path).starts_with(source);
@@ -178,6 +194,10 @@ mod tests {
         std::fs::create_dir_all(home.join("log")).expect("create");
         let link = dir.path().join("innocent");
         std::os::unix::fs::symlink("/", &link).expect("link");
+        let kernel = ["/proc", "/sys", "/dev", "/proc/sys"].map(Path::new);
+        for source in kernel {
+            assert_eq!(kind(source, &home), Err(Kind::WorkspaceMissing), "{source:?}");
+        }
         for source in [Path::new("/"), &link, &home, &home.join("log"), dir.path()] {
             assert_eq!(kind(source, &home), Err(Kind::WorkspaceMissing), "{source:?}");
         }

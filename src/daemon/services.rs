@@ -29,7 +29,9 @@ const TOLD_KEY: &str = "legacy.told";
 /// # Errors
 /// When the table cannot be opened.
 pub(super) async fn build(home: &Home, config: Config, shutdown: &Shutdown) -> Result<Services, DaemonError> {
+    let had_table = home.database().exists();
     let Opened { store, set_aside, mut notices } = Store::open(&home.database())?;
+    let lost = !had_table || set_aside.is_some();
     if let Some(path) = set_aside {
         notices.push(format!(
             "the session table was damaged and is kept as {}; sessions come back from their containers and snapshots",
@@ -42,6 +44,9 @@ pub(super) async fn build(home: &Home, config: Config, shutdown: &Shutdown) -> R
     let first_notice = legacy_notice(&store).await;
     let engine = Arc::new(DockerEngine::new(engine_settings(&config, remembered_engine(&store).await)));
     let driver = Driver::new(store, engine, home.root(), home.socket(), config);
+    if lost {
+        make_again(&driver, had_table).await;
+    }
     supervise("the watcher of the engine", driver.clone(), watch::run);
     supervise("the timer", driver.clone(), expiry::run);
     let identity = Identity {
@@ -64,6 +69,20 @@ pub(super) async fn build(home: &Home, config: Config, shutdown: &Shutdown) -> R
         raw: Arc::new(RawStreams::new(driver.clone(), shutdown.clone())),
         drain: Arc::new(Draining(driver)),
     })
+}
+
+/// Waits for the rows of a new table to come back from the engine, so that no list looks empty and no start takes a name
+/// that is in use. Not for ever: without an engine there is nothing to wait for, and later it is caught up with.
+async fn make_again(driver: &Driver, damaged: bool) {
+    /// After damage sessions are known to be there; a home without a table is mostly a new one.
+    const AFTER_DAMAGE: Duration = Duration::from_secs(10);
+    const NEW: Duration = Duration::from_secs(2);
+    let limit = if damaged { AFTER_DAMAGE } else { NEW };
+    match tokio::time::timeout(limit, driver.compare_all(true)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::info!(%error, "rows of a new table come back when the engine answers"),
+        Err(_) => tracing::warn!("rows of a new table come back when the engine answers"),
+    }
 }
 
 /// Runs something that must never end, and begins it again if it panics.

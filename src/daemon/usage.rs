@@ -1,6 +1,6 @@
 //! What is being used right now: the execs that run, and when each session was last used by the monotonic clock.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +16,8 @@ pub struct Usage(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     entries: Mutex<HashMap<SessionId, Entry>>,
+    /// Sessions that came up in this daemon's life, so that nothing runs in them that it does not know of.
+    followed: Mutex<HashSet<SessionId>>,
     idle: Notify,
 }
 
@@ -59,6 +61,17 @@ impl Usage {
         (entry.running == 0).then_some(entry.last_used)
     }
 
+    /// Notes that a session's sandbox came up just now.
+    pub fn came_up(&self, id: &SessionId) {
+        self.touch(id);
+        self.0.followed.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
+    }
+
+    /// Whether everything that runs in a session was started in this daemon's life.
+    pub fn is_followed(&self, id: &SessionId) -> bool {
+        self.0.followed.lock().unwrap_or_else(PoisonError::into_inner).contains(id)
+    }
+
     /// Waits until some session's last use has ended. One waiter; an end while nobody waits is kept. Cancel safe.
     pub async fn became_idle(&self) {
         self.0.idle.notified().await;
@@ -67,6 +80,7 @@ impl Usage {
     /// Drops what is known of a session that is gone.
     pub fn forget(&self, id: &SessionId) {
         self.lock().remove(id);
+        self.0.followed.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Entry>> {

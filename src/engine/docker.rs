@@ -5,6 +5,7 @@
 
 mod create;
 mod exec;
+mod farewell;
 mod hints;
 mod link;
 mod observe;
@@ -198,6 +199,10 @@ impl Engine for DockerEngine {
                 client.docker.start_container(id, None).await
             })
             .await
+    }
+
+    async fn farewell(&self, id: &str, grace: Duration) -> Result<Duration, EngineError> {
+        farewell::say(self, id, grace).await
     }
 
     async fn stop(&self, id: &str, grace: Duration) -> Result<(), EngineError> {

@@ -237,6 +237,10 @@ impl Engine for FakeEngine {
         .await
     }
 
+    async fn farewell(&self, _id: &str, grace: Duration) -> Result<Duration, EngineError> {
+        Ok(grace)
+    }
+
     async fn stop(&self, id: &str, _grace: Duration) -> Result<(), EngineError> {
         self.call("stop", id, |state| {
             if matches!(state.get(id).map(|c| c.state), Ok(RunState::Running | RunState::Paused)) {

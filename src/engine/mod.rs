@@ -220,6 +220,10 @@ pub trait Engine: Send + Sync {
     /// Starts it, if it does not run.
     async fn start(&self, id: &str) -> Result<(), EngineError>;
 
+    /// Asks the programs in it to end and waits until they have, at most `grace`; gives what is left of that. The
+    /// sandbox itself goes on.
+    async fn farewell(&self, id: &str, grace: Duration) -> Result<Duration, EngineError>;
+
     /// TERM, `grace`, KILL. A sandbox that is gone or stopped is fine; a paused one is thawed first.
     async fn stop(&self, id: &str, grace: Duration) -> Result<(), EngineError>;
 

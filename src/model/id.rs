@@ -98,6 +98,10 @@ impl SessionName {
         if let Some(c) = name.chars().find(|c| !is_printable(*c)) {
             return Err(NameError::Unprintable(c as u32));
         }
+        // Joiners need something to join.
+        if name.chars().all(|c| matches!(c, '\u{200C}' | '\u{200D}' | '\u{FE00}'..='\u{FE0F}')) {
+            return Err(NameError::Unprintable(name.chars().next().map_or(0, u32::from)));
+        }
         if name.contains('/') {
             return Err(NameError::Slash);
         }
@@ -182,6 +186,7 @@ mod tests {
             ("a\nb", NameError::Unprintable(0x0a)),
             ("a\u{202e}b", NameError::Unprintable(0x202e)),
             ("a\u{7f}", NameError::Unprintable(0x7f)),
+            ("\u{200d}", NameError::Unprintable(0x200d)),
             ("../../evil", NameError::Slash),
             ("-x", NameError::Leading('-')),
             (".x", NameError::Leading('.')),

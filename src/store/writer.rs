@@ -4,6 +4,7 @@
 //! callers share one sync. Each change has a savepoint of its own, so that one which fails takes nothing along.
 
 use std::any::Any;
+use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -68,7 +69,8 @@ pub(super) fn start(
     done: watch::Sender<bool>,
 ) -> Result<JoinHandle<()>, StoreError> {
     let path = ready.path.clone();
-    let writer = Writer { conn: ready.conn, path: ready.path, draft: ready.draft, shared };
+    let file = identity(&ready.path);
+    let writer = Writer { conn: ready.conn, path: ready.path, file, draft: ready.draft, shared };
     thread::Builder::new()
         .name("abx-store".to_owned())
         .spawn(move || {
@@ -82,8 +84,15 @@ pub(super) fn start(
 struct Writer {
     conn: Connection,
     path: PathBuf,
+    /// The file that was opened: what is written after it was removed would be gone with the process.
+    file: Option<(u64, u64)>,
     draft: Draft,
     shared: Arc<Shared>,
+}
+
+/// Device and inode of a file; none if it is not there.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
 /// Jobs with what became of each so far.
@@ -112,6 +121,10 @@ impl Writer {
             if let Err(error) = &kept {
                 tracing::warn!(error = %error, changes = ran.len(), "failed to commit to the table");
             }
+            let full = |outcome: &Result<(), StoreError>| matches!(outcome, Err(StoreError::Full { .. }));
+            if full(&kept) || ran.iter().any(|(_, own)| full(own)) {
+                self.relieve();
+            }
             for (job, own) in ran {
                 // A refusal may rest on a change that was not kept either: the cause of both is the true answer.
                 job.finish(kept.clone().and(own));
@@ -126,7 +139,8 @@ impl Writer {
         waiting: &mut impl Iterator<Item = Box<dyn Job>>,
         ran: &mut Ran,
     ) -> Result<(), StoreError> {
-        if let Err(error) = self.execute("BEGIN IMMEDIATE") {
+        let begun = self.still_there().and_then(|()| self.execute("BEGIN IMMEDIATE"));
+        if let Err(error) = begun {
             ran.extend(waiting.by_ref().map(|job| (job, Ok(()))));
             return Err(error);
         }
@@ -145,6 +159,21 @@ impl Writer {
         }
         self.publish();
         Ok(())
+    }
+
+    fn still_there(&self) -> Result<(), StoreError> {
+        if self.file.is_none() || identity(&self.path) == self.file {
+            return Ok(());
+        }
+        let text = "the file was removed or replaced while in use; nothing more can be kept in it".to_owned();
+        Err(StoreError::Io { path: self.path.clone(), text })
+    }
+
+    /// Moves the log into the database when the disk is full: on a small disk the log itself may be what fills it.
+    fn relieve(&self) {
+        if let Err(error) = self.conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())) {
+            tracing::warn!(%error, "failed to empty the log of the table");
+        }
     }
 
     /// Runs one job in a savepoint. On an error its traces are gone, or the whole transaction is over.

@@ -251,3 +251,24 @@ fn a_lost_database_is_set_aside_and_made_again_from_labels() {
     world.call("session.resume", named("数据 one"));
     assert_eq!(world.sh("数据 one", "cat /root/file")["stdout"], "kept\n");
 }
+
+#[test]
+fn programs_are_asked_to_end_and_have_their_grace_before_they_are_killed() {
+    let Some(world) = World::new() else { return };
+    world.start("a");
+    let tidy =
+        "trap 'sleep 0.3; echo tidied > /root/tidied; exit 0' TERM; echo up; while :; do sleep 0.1; done";
+    let mut call = world.connect();
+    let cmd = json!(["sh", "-c", format!("({tidy}) > /root/up")]);
+    call.request(1, "exec.run", json!({"session": "a", "cmd": cmd}));
+    until("the program to run", || (world.sh("a", "cat /root/up")["stdout"] == "up\n").then_some(()));
+    world.call("session.stop", json!({"name": "a", "grace_ms": 20_000}));
+    world.call("session.resume", named("a"));
+    assert_eq!(world.sh("a", "cat /root/tidied")["stdout"], "tidied\n");
+    let stubborn = "trap '' TERM; echo up > /root/stubborn; while :; do sleep 0.1; done";
+    let mut call = world.connect();
+    call.request(2, "exec.run", json!({"session": "a", "cmd": ["sh", "-c", stubborn]}));
+    until("the program to run", || (world.sh("a", "cat /root/stubborn")["stdout"] == "up\n").then_some(()));
+    assert_eq!(world.call("session.stop", json!({"name": "a", "grace_ms": 1_000}))["status"], "stopped");
+    assert_eq!(call.line()["result"]["exit_code"], 137);
+}

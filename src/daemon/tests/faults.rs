@@ -222,3 +222,13 @@ async fn a_deletion_that_could_not_begin_leaves_the_session_as_it_was() {
     assert_eq!((world.status("a"), world.row("a").operation), (Status::Running, None));
     world.driver.delete("a", false).await.expect("can be repeated");
 }
+
+#[tokio::test]
+async fn a_start_that_never_reached_the_engine_leaves_the_name_free_while_it_is_away() {
+    let world = World::new();
+    world.engine.set_down(true);
+    for _ in 0..2 {
+        assert_eq!(world.start("a").await.expect_err("away").kind, Kind::EngineUnavailable);
+        assert_eq!(world.driver.count(), 0);
+    }
+}

@@ -104,3 +104,19 @@ async fn a_stop_that_failed_does_not_put_the_deadline_off() {
     world.stop("a").await.expect_err("fails");
     assert_eq!((world.status("a"), world.row("a").expires_at), (Status::Running, deadline));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_ran_before_a_restart_is_not_idle_until_it_has_ended() {
+    let world = World::new();
+    world.driver.start(timed(None, Some(60_000)), Report::default()).await.expect("starts");
+    let sandbox = world.sandbox("a");
+    let agent = crate::model::session::Excluded { kind: "process".into(), target: "claude".into() };
+    world.engine.set_excluded(&sandbox, vec![agent]);
+    let world = world.restart().await;
+    let timer = tokio::spawn(expiry::run(world.driver.clone()));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(world.status("a"), Status::Running, "an agent is at work in it");
+    world.engine.set_excluded(&sandbox, Vec::new());
+    until_status(&world, Status::Stopped).await;
+    timer.abort();
+}

@@ -105,6 +105,10 @@ impl Driver {
     /// Removes what a failed start made. Where the engine does not answer any more, the row stays, marked as being
     /// started, and is taken back as soon as the engine answers.
     async fn take_back(&self, mut held: Held, failure: Failure) -> Failure {
+        if held.session.operation == Some(Operation::Start) && !self.was_asked_for(&held) {
+            self.drop_row(&held).await;
+            return failure;
+        }
         // From here on the caller is told that it failed: whatever is found later must not bring it back.
         if let Err(error) = self.intend(&mut held, Operation::Delete).await {
             tracing::error!(%error, "cannot record that a start failed");
@@ -125,14 +129,22 @@ impl Driver {
         for seen in self.containers_of(&held.session).await? {
             self.0.engine.remove(&seen.id).await?;
         }
-        let id = held.session.id.clone();
         tracing::info!(session = %held.session.name, "took back a start that did not end");
-        let gone = id.clone();
+        self.drop_row(held).await;
+        Ok(())
+    }
+
+    /// Whether the engine was ever asked to make a container for a start: before that there is nothing to look for.
+    fn was_asked_for(&self, held: &Held) -> bool {
+        held.session.sandbox_id.is_some() || held.asked
+    }
+
+    async fn drop_row(&self, held: &Held) {
+        let gone = held.session.id.clone();
         if let Err(error) = self.0.store.write(move |tx| tx.delete_session(&gone)).await {
             tracing::error!(%error, "cannot remove the row of a failed start");
         }
-        self.forget(&id);
-        Ok(())
+        self.forget(&held.session.id);
     }
 
     /// Makes the row. Looking at mount sources may block for as long as a dead file server does, so that happens on a

@@ -97,3 +97,34 @@ async fn a_real_disk_that_fills_up_and_empties_again_is_survived() {
     assert_eq!(contents(&again), contents(&store));
     again.close().await;
 }
+
+#[tokio::test]
+async fn what_cannot_be_kept_in_a_removed_file_is_not_acknowledged() {
+    let place = Place::new();
+    let store = place.open();
+    store.insert(session(1)).await.expect("insert");
+    std::fs::remove_file(place.path()).expect("remove");
+    let refused = store.insert(session(2)).await.expect_err("nothing would be left of it");
+    assert!(matches!(&refused, StoreError::Io { text, .. } if text.contains("removed")), "{refused}");
+    assert!(store.session("s2").is_none());
+}
+
+#[tokio::test]
+async fn a_disk_that_the_log_alone_fills_heals_by_itself() {
+    let Some(small) = Small::mount() else { return };
+    let store = Store::open(&small.0.path().join("sessions.db")).expect("open").store;
+    let id = store.insert(session(1)).await.expect("insert").id.clone();
+    let big = |n: usize| "x".repeat(20_000) + &n.to_string();
+    let mut refused = 0;
+    // One value is written over and over: the table stays small while its log grows.
+    for n in 0..400 {
+        let value = big(n);
+        let change = move |s: &mut Session| drop(s.metadata.insert("k".to_owned(), value));
+        match store.update(&id, change).await {
+            Ok(_) => refused = 0,
+            Err(StoreError::Full { .. }) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(refused < 3, "it stays full although the table is small");
+    }
+}

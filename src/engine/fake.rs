@@ -411,6 +411,7 @@ impl Engine for FakeEngine {
             Ok(futures_util::stream::unfold(receiver, |mut receiver| async {
                 receiver.recv().await.map(|hint| (hint, receiver))
             })
+            .fuse()
             .boxed())
         })
         .await

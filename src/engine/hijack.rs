@@ -167,6 +167,7 @@ fn output(read: impl AsyncRead + Send + Unpin + 'static, first: Bytes, tty: bool
         let next = demux.next().await?;
         Some((next, demux))
     })
+    .fuse()
     .boxed()
 }
 

@@ -189,7 +189,7 @@ impl State {
             Script::Hangs => {
                 let (sender, receiver) = mpsc::channel(1);
                 let output = stream::unfold(receiver, |mut r| async { r.recv().await.map(|c| (Ok(c), r)) });
-                (ExecState::Running, Some(sender), output.boxed())
+                (ExecState::Running, Some(sender), output.fuse().boxed())
             }
         };
         let exec =

@@ -23,11 +23,14 @@ use tokio::net::{TcpStream, UnixStream};
 use super::address::Address;
 use super::{Chunk, EngineError};
 
-/// How long a connect may take, and the head of an answer to a request that starts a stream.
+/// How long a connect may take.
 pub const CONNECT_DEADLINE: Duration = Duration::from_secs(3);
 
 /// How long the engine may take to answer a start with the head of its stream: it answers before it starts anything.
 const UPGRADE_DEADLINE: Duration = Duration::from_secs(30);
+
+/// How long the text of an error may take after its status: it was said already that the call failed.
+const ERROR_DEADLINE: Duration = Duration::from_secs(3);
 
 /// Output read at once, in bytes: what the engine writes at once, twice.
 const READ_BYTES: usize = 64 * 1024;
@@ -138,10 +141,11 @@ pub async fn start_exec(
     }
 }
 
-/// The text of an answer that is no success.
+/// The text of an answer that is no success; nothing where it does not come.
 pub async fn error_text(answer: Response<Incoming>) -> String {
-    let body = Limited::new(answer.into_body(), MAX_ERROR_BYTES).collect().await;
-    let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let body = Limited::new(answer.into_body(), MAX_ERROR_BYTES).collect();
+    let body = tokio::time::timeout(ERROR_DEADLINE, body).await;
+    let body = body.ok().and_then(Result::ok).map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let json = serde_json::from_slice::<serde_json::Value>(&body).ok();
     let message = json.as_ref().and_then(|value| value["message"].as_str());
     message.map_or_else(|| String::from_utf8_lossy(&body).trim().to_owned(), str::to_owned)

@@ -157,7 +157,7 @@ impl DockerEngine {
 #[async_trait::async_trait]
 impl Engine for DockerEngine {
     async fn about(&self) -> Result<About, EngineError> {
-        let client = self.link.find_anew().await?;
+        let client = self.link.client().await?;
         let before = jiff::Timestamp::now();
         let info = self
             .link

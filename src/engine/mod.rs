@@ -210,7 +210,7 @@ pub enum Hint {
 /// happens there.
 #[async_trait::async_trait]
 pub trait Engine: Send + Sync {
-    /// Finds the engine, agrees on a version, and tells what it is. Always asks anew.
+    /// Tells what the engine is. Always asks it; looks for it first if it is not known, or no longer there.
     async fn about(&self) -> Result<About, EngineError>;
 
     /// Makes a sandbox without starting it, and gives its id. One that carries the session's id and this name already

@@ -133,14 +133,6 @@ impl Link {
         }
     }
 
-    /// Looks for the engine whatever was known.
-    pub(super) async fn find_anew(&self) -> Result<Arc<Client>, EngineError> {
-        if let Some(client) = self.known() {
-            self.forget(&client);
-        }
-        self.client().await
-    }
-
     /// Makes one call with a deadline, and tells its failure in abx's words. A broken connection drops the client.
     pub(super) async fn call<T, F>(
         &self,

@@ -115,6 +115,7 @@ impl FakeEngine {
             name: name.to_owned(),
             state,
             exit_code: (state == RunState::Exited).then_some(0),
+            finished_at_ms: None,
             oom_killed: false,
             image_id: "sha256:foreign".to_owned(),
             labels: BTreeMap::new(),
@@ -302,7 +303,8 @@ impl Engine for FakeEngine {
     async fn list(&self, home: &str) -> Result<Vec<Observed>, EngineError> {
         self.call("list", "", |state| {
             let all = state.containers.values().map(|c| &c.observed);
-            Ok(all.filter(|o| has(&o.labels, labels::SESSION_HOME, home)).cloned().collect())
+            let ours = all.filter(|o| has(&o.labels, labels::SESSION_HOME, home));
+            Ok(ours.map(|o| Observed { finished_at_ms: None, ..o.clone() }).collect())
         })
         .await
     }

@@ -63,6 +63,9 @@ pub struct Observed {
     pub state: RunState,
     /// The main program's code, once it ended.
     pub exit_code: Option<i64>,
+    /// When the main program ended, in milliseconds since 1970-01-01 UTC by the engine's clock, once it ended. Told by a
+    /// look at one sandbox alone; none in a list.
+    pub finished_at_ms: Option<i64>,
     /// Whether the kernel ended it for want of memory.
     pub oom_killed: bool,
     /// The image it runs on.

@@ -26,6 +26,8 @@ pub(super) fn inspected(seen: ContainerInspectResponse) -> Observed {
         _ => RunState::Exited,
     };
     let exit_code = state.exit_code.filter(|_| run_state == RunState::Exited);
+    let finished_at_ms =
+        state.finished_at.as_deref().and_then(finish).filter(|_| run_state == RunState::Exited);
     let labels = ours(seen.config.and_then(|config| config.labels));
     let bound = seen.network_settings.and_then(|network| network.ports).unwrap_or_default();
     let mut ports = Vec::new();
@@ -51,6 +53,7 @@ pub(super) fn inspected(seen: ContainerInspectResponse) -> Observed {
         name: seen.name.unwrap_or_default().trim_start_matches('/').to_owned(),
         state: run_state,
         exit_code,
+        finished_at_ms,
         // The engine keeps the flag of any process; the main program is gone for want of memory only if KILL ended it.
         oom_killed: state.oom_killed == Some(true) && exit_code == Some(KILLED),
         image_id: seen.image.unwrap_or_default(),
@@ -85,6 +88,7 @@ pub(super) fn listed(seen: ContainerSummary) -> Observed {
         name: name.unwrap_or_default().trim_start_matches('/').to_owned(),
         state,
         exit_code,
+        finished_at_ms: None,
         oom_killed: false,
         image_id: seen.image_id.unwrap_or_default(),
         labels,
@@ -96,6 +100,11 @@ pub(super) fn listed(seen: ContainerSummary) -> Observed {
 /// Whether only an inspect can tell why it ended.
 pub(super) fn is_doubtful(listed: &Observed) -> bool {
     listed.state == RunState::Exited && listed.exit_code.is_none_or(|code| code == KILLED)
+}
+
+/// Engines give the first moment of the year 1 for what never ended.
+fn finish(text: &str) -> Option<i64> {
+    text.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_millisecond).filter(|ms| *ms > 0)
 }
 
 /// Code 3 in `Exited (3) 2 hours ago`.
@@ -185,6 +194,13 @@ mod tests {
     fn the_exit_code_is_read_from_a_lists_prose() {
         assert_eq!(code_in_status("Exited (137) 3 days ago"), Some(137));
         assert_eq!(code_in_status("Up 3 hours (Paused)"), None);
+    }
+
+    #[test]
+    fn an_end_is_told_of_what_ended_alone() {
+        assert_eq!(finish("2026-02-01T10:00:00.123456789Z"), Some(1_769_940_000_123));
+        assert_eq!(finish("2026-02-01T11:00:00.123+01:00"), Some(1_769_940_000_123));
+        assert_eq!((finish("0001-01-01T00:00:00Z"), finish(""), finish("soon")), (None, None, None));
     }
 
     #[test]

@@ -41,8 +41,8 @@ mod api {
     pub(super) use bollard::models::{
         ContainerConfig, ContainerCreateBody, ContainerInspectResponse, ContainerStateStatusEnum,
         ContainerSummary, ContainerSummaryStateEnum, ContainerTopResponse, EventMessage, ExecConfig,
-        HostConfig, ImageConfig, ImageInspect, Mount, MountType, PortBinding, PortSummaryTypeEnum,
-        RestartPolicy, RestartPolicyNameEnum,
+        HostConfig, ImageConfig, ImageInspect, ImageSummary, Mount, MountType, PortBinding,
+        PortSummaryTypeEnum, RestartPolicy, RestartPolicyNameEnum,
     };
     pub(super) use bollard::query_parameters::{
         CommitContainerOptionsBuilder, ContainerArchiveInfoOptionsBuilder, CreateContainerOptionsBuilder,

@@ -396,6 +396,23 @@ mod tests {
         assert_eq!(joined(got), (b"abc".to_vec(), b"e".to_vec()));
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_whose_text_never_comes_is_told_all_the_same() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let path = dir.path().join("engine.sock");
+        let listener = tokio::net::UnixListener::bind(&path).expect("binds");
+        let engine = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("accepted");
+            stream.read(&mut [0; 4096]).await.expect("a request");
+            let head = b"HTTP/1.1 500 Oops\r\nContent-Length: 9\r\n\r\n";
+            tokio::io::AsyncWriteExt::write_all(&mut stream, head).await.expect("answered");
+            std::future::pending::<()>().await;
+        });
+        let started = start_exec(&Address::Unix(path), "/x", "{}".to_owned(), false, false).await;
+        assert!(matches!(started.err(), Some(Refusal::Status(500, text)) if text.is_empty()));
+        engine.abort();
+    }
+
     #[tokio::test]
     async fn a_terminals_bytes_are_never_taken_for_frames() {
         let bytes: &[u8] = &[1, 0, 0, 0, 0, 0, 0, 9, 2, 0];

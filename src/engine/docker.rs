@@ -41,7 +41,7 @@ mod api {
     pub(super) use bollard::models::{
         ContainerConfig, ContainerCreateBody, ContainerInspectResponse, ContainerStateStatusEnum,
         ContainerSummary, ContainerSummaryStateEnum, ContainerTopResponse, EventMessage, ExecConfig,
-        HostConfig, ImageConfig, ImageInspect, ImageSummary, Mount, MountType, PortBinding,
+        HostConfig, ImageConfig, ImageInspect, ImageSummary, Mount, MountPoint, MountType, PortBinding,
         PortSummaryTypeEnum, RestartPolicy, RestartPolicyNameEnum,
     };
     pub(super) use bollard::query_parameters::{

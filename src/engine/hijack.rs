@@ -403,7 +403,7 @@ mod tests {
         let listener = tokio::net::UnixListener::bind(&path).expect("binds");
         let engine = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.expect("accepted");
-            stream.read(&mut [0; 4096]).await.expect("a request");
+            assert!(stream.read(&mut [0; 4096]).await.expect("a request") > 0);
             let head = b"HTTP/1.1 500 Oops\r\nContent-Length: 9\r\n\r\n";
             tokio::io::AsyncWriteExt::write_all(&mut stream, head).await.expect("answered");
             std::future::pending::<()>().await;

@@ -29,6 +29,9 @@ const OLDEST_API: Api = Api { major: 1, minor: 40 };
 /// The newest API that abx asks for; newer engines still speak it.
 const NEWEST_API: Api = Api { major: 1, minor: 47 };
 
+/// What podman calls itself.
+const PODMAN: &str = "Podman Engine";
+
 /// A version of the engine's API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Api {
@@ -42,6 +45,8 @@ pub(super) struct Client {
     pub(super) candidate: Candidate,
     pub(super) api: Api,
     pub(super) version: String,
+    /// The major version of podman, if that is what answers.
+    pub(super) podman: Option<u32>,
     /// CPUs of the engine's machine, once asked for.
     pub(super) cpus: OnceCell<u64>,
 }
@@ -219,9 +224,15 @@ pub(super) fn refused(call: &'static str, about: About<'_>, status: u16, text: S
         (404, About::Sandbox(id)) if of_container => EngineError::NoSandbox { id: id.to_owned() },
         (404, About::Image(reference)) => EngineError::NoImage { reference: reference.to_owned(), text },
         (409, _) => EngineError::Conflict { call, text },
+        (500, _) if PODMAN_CONFLICTS.iter().any(|words| text.contains(words)) => {
+            EngineError::Conflict { call, text }
+        }
         _ => EngineError::Failed { call, text },
     }
 }
+
+/// What podman says with a 500 where Docker says 409.
+const PODMAN_CONFLICTS: [&str; 2] = ["container state improper", "name is already in use"];
 
 enum Probe {
     Silent(String),
@@ -239,11 +250,15 @@ async fn probe(candidate: &Candidate) -> Result<Client, Probe> {
         return Err(Probe::Version(EngineError::Version { engine: format!("{least} to {theirs}"), ours }));
     }
     let api = theirs.min(NEWEST_API);
+    let components = version.components.unwrap_or_default();
+    let podman = components.into_iter().find(|part| part.name == PODMAN);
+    let major = |text: &str| text.split('.').next()?.parse().ok();
     Ok(Client {
         docker: connect(&candidate.address, Some(api)).map_err(silent)?,
         candidate: candidate.clone(),
         api,
         version: version.version.unwrap_or_default(),
+        podman: podman.map(|part| major(&part.version).unwrap_or(u32::MAX)),
         cpus: OnceCell::new(),
     })
 }

@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use serde_json::json;
+
 use super::api::{
     self, CommitContainerOptionsBuilder, ContainerConfig, ImageConfig, ListContainersOptionsBuilder,
     ListImagesOptionsBuilder, RemoveImageOptionsBuilder, TagImageOptionsBuilder,
@@ -10,6 +12,9 @@ use super::link::{About, COMMIT, Client, Link, ORDINARY, SLOW};
 use super::observe;
 use crate::engine::{CommitSpec, EngineError, Image, labels};
 use crate::model::id::SnapshotId;
+
+/// The first podman that reads the configuration in a commit's body.
+const PODMAN_READS_CONFIG: u32 = 5;
 
 /// Layers from which on no snapshot is taken: engines fail at 125, and a container needs a few more of its own.
 const MAX_LAYERS: usize = 120;
@@ -40,13 +45,16 @@ pub(super) async fn commit(link: &Link, spec: &CommitSpec) -> Result<Image, Engi
         .await?;
     let config = config(spec, found.as_ref().and_then(|image| image.config.clone()).unwrap_or_default());
     found.map_or(Ok(()), |image| has_room(&observe::image(image)))?;
-    let options = CommitContainerOptionsBuilder::new()
+    let mut options = CommitContainerOptionsBuilder::new()
         .container(&spec.sandbox_id)
         .repo(labels::SNAPSHOT_REPOSITORY)
         .tag(spec.snapshot.as_str())
         .comment(&spec.name)
-        .pause(false)
-        .build();
+        .pause(false);
+    if link.client().await?.podman.is_some_and(|major| major < PODMAN_READS_CONFIG) {
+        options = options.changes(&changes(&config));
+    }
+    let options = options.build();
     let made = link
         .call("commit", COMMIT, about, |client| async move {
             client.docker.commit_container(options, config).await
@@ -87,6 +95,25 @@ fn config(spec: &CommitSpec, base: ImageConfig) -> ContainerConfig {
         args_escaped: base.args_escaped,
         ..ContainerConfig::default()
     }
+}
+
+/// The configuration as instructions, for a podman that takes nothing else. They have no quoting: a value goes to the
+/// end of its line.
+fn changes(config: &ContainerConfig) -> String {
+    let line = |text: &str| text.replace(['\n', '\r'], " ");
+    let list = |words: &Option<Vec<String>>| json!(words.as_deref().unwrap_or_default()).to_string();
+    let mut all =
+        vec![format!("ENTRYPOINT {}", list(&config.entrypoint)), format!("CMD {}", list(&config.cmd))];
+    for (instruction, value) in
+        [("WORKDIR", &config.working_dir), ("USER", &config.user), ("STOPSIGNAL", &config.stop_signal)]
+    {
+        all.extend(
+            value.iter().filter(|value| !value.is_empty()).map(|v| format!("{instruction} {}", line(v))),
+        );
+    }
+    let labels = config.labels.iter().flatten();
+    all.extend(labels.map(|(key, value)| format!("LABEL {key}={}", line(value))));
+    all.join("\n")
 }
 
 pub(super) async fn images(link: &Link, home: &str) -> Result<Vec<Image>, EngineError> {
@@ -184,10 +211,8 @@ impl Tagged {
     }
 }
 
-/// Podman puts `localhost/` before names without a host.
 fn is_parked(tag: &str) -> bool {
-    let tag = tag.strip_prefix("localhost/").unwrap_or(tag);
-    tag.split_once(':').is_some_and(|(repository, _)| repository == PARKED)
+    plain_tag(tag).split_once(':').is_some_and(|(repository, _)| repository == PARKED)
 }
 
 async fn untag(link: &Link, reference: &str) -> Result<(), EngineError> {
@@ -216,13 +241,18 @@ async fn tagged(link: &Link, label: &str) -> Result<Vec<Tagged>, EngineError> {
             client.docker.list_images(Some(options)).await
         })
         .await?;
-    let plain = |tag: String| tag.strip_prefix("localhost/").map(str::to_owned).unwrap_or(tag);
     let tagged = |image: api::ImageSummary| Tagged {
-        tags: image.repo_tags.into_iter().map(plain).collect(),
+        tags: image.repo_tags.iter().map(|tag| plain_tag(tag).to_owned()).collect(),
         id: plain_id(image.id),
         parent: plain_id(image.parent_id),
     };
     Ok(all.into_iter().map(tagged).collect())
+}
+
+/// Podman names a host where there is none: its own, or the one that a name without a host stands for.
+fn plain_tag(tag: &str) -> &str {
+    let hosts = ["localhost/", "docker.io/library/"];
+    hosts.iter().find_map(|host| tag.strip_prefix(host)).unwrap_or(tag)
 }
 
 /// Podman gives some ids without what they are.
@@ -266,6 +296,26 @@ mod tests {
         has_room(&base(MAX_LAYERS - 1)).expect("one more fits");
         let refused = has_room(&base(MAX_LAYERS)).expect_err("full");
         assert!(matches!(&refused, EngineError::Limit { text } if text.contains("120 layers")), "{refused}");
+    }
+
+    #[test]
+    fn instructions_hold_one_value_a_line_whatever_is_in_it() {
+        let config = ContainerConfig {
+            cmd: Some(vec!["a b".to_owned(), "\n".to_owned()]),
+            working_dir: Some("/w".to_owned()),
+            labels: Some(HashMap::from([("k".to_owned(), "v \"q\"\nLABEL evil=1".to_owned())])),
+            ..ContainerConfig::default()
+        };
+        let want = "ENTRYPOINT []\nCMD [\"a b\",\"\\n\"]\nWORKDIR /w\nLABEL k=v \"q\" LABEL evil=1";
+        assert_eq!(changes(&config), want);
+    }
+
+    #[test]
+    fn tags_are_the_same_whatever_host_podman_puts_before_them() {
+        for tag in ["abx-parked:1", "localhost/abx-parked:1", "docker.io/library/abx-parked:1"] {
+            assert!(is_parked(tag), "{tag}");
+        }
+        assert!(!is_parked("example.com/abx-parked:1") && !is_parked("abx-snapshot:1"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use abx::engine::address::Settings;
 use abx::engine::docker::DockerEngine;
-use abx::engine::{Engine, EngineError};
+use abx::engine::{Engine, EngineError, RunState};
 use futures_util::StreamExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -103,6 +103,25 @@ async fn an_answer_that_breaks_off_is_an_engine_away_and_the_next_call_looks_ane
     std::fs::remove_file(&path).expect("removed");
     serve(&path, "1.41", "[]");
     engine.list("home").await.expect("found");
+}
+
+#[tokio::test]
+async fn a_container_in_a_state_that_nobody_knows_hides_no_other() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let path = dir.path().join("engine.sock");
+    serve_each(&path, |asked| match asked {
+        "/version" => Some(ok(&version("1.41"))),
+        "/v1.41/containers/json" => Some(ok(r#"[
+            {"Id": "one", "Names": ["/one"], "State": "stopped", "Status": "Exited (3) now"},
+            {"Id": "two", "Names": ["/two"], "State": "running"},
+            {"Id": "three", "Names": ["/three"], "State": "novel"}
+        ]"#)),
+        "/v1.41/containers/three/json" => Some(ok(r#"{"Id": "three", "State": {"Status": "initialized"}}"#)),
+        _ => None,
+    });
+    let all = at(path.to_str().expect("text").to_owned()).list("home").await.expect("lists");
+    let states: Vec<_> = all.iter().map(|seen| (seen.id.as_str(), seen.state)).collect();
+    assert_eq!(states, [("one", RunState::Exited), ("two", RunState::Running), ("three", RunState::Created)]);
 }
 
 #[tokio::test]

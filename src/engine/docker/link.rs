@@ -174,7 +174,7 @@ impl Link {
             | api::Error::HyperResponseError { .. }
             | api::Error::HyperLegacyError { .. }
             | api::Error::SocketNotFoundError(_)
-            | api::Error::RequestTimeoutError) => self.broken(client, &plain(&hijack::chain(&error))),
+            | api::Error::RequestTimeoutError) => self.broken(client, &hijack::chain(&error)),
             other => EngineError::Failed { call, text: hijack::chain(&other) },
         }
     }
@@ -183,7 +183,7 @@ impl Link {
     pub(super) fn broken(&self, client: &Arc<Client>, why: &str) -> EngineError {
         self.forget(client);
         let Candidate { address, source } = &client.candidate;
-        EngineError::Unavailable { tried: vec![address::tried(address, source, &why)] }
+        EngineError::Unavailable { tried: vec![address::tried(address, source, &plain(why))] }
     }
 
     fn known(&self) -> Option<Arc<Client>> {

@@ -5,11 +5,11 @@ use std::collections::{HashMap, HashSet};
 use serde_json::json;
 
 use super::api::{
-    self, CommitContainerOptionsBuilder, ContainerConfig, ImageConfig, ListContainersOptionsBuilder,
-    ListImagesOptionsBuilder, RemoveImageOptionsBuilder, TagImageOptionsBuilder,
+    self, CommitContainerOptionsBuilder, ContainerConfig, ImageConfig, ListImagesOptionsBuilder,
+    RemoveImageOptionsBuilder, TagImageOptionsBuilder,
 };
 use super::link::{About, COMMIT, Client, Link, ORDINARY, SLOW};
-use super::observe;
+use super::{containers, observe};
 use crate::engine::{CommitSpec, EngineError, Image, labels};
 use crate::model::id::SnapshotId;
 
@@ -31,12 +31,8 @@ pub(super) async fn commit(link: &Link, spec: &CommitSpec) -> Result<Image, Engi
         return inspect(link, &done.id).await?.ok_or_else(|| gone(&done.id));
     }
     let about = About::Sandbox(&spec.sandbox_id);
-    let container = spec.sandbox_id.clone();
-    let seen = link
-        .call("commit", ORDINARY, about, |client| async move {
-            client.docker.inspect_container(&container, None).await
-        })
-        .await?;
+    let seen = containers::one(link, "commit", &spec.sandbox_id).await?;
+    let seen = seen.ok_or_else(|| EngineError::NoSandbox { id: spec.sandbox_id.clone() })?;
     let base = seen.image.unwrap_or_default();
     let found = link
         .call("commit", ORDINARY, About::Nothing, |client| async move {
@@ -179,12 +175,7 @@ async fn unpark(link: &Link, images: &[Tagged]) -> Result<(), EngineError> {
     if parked.is_empty() {
         return Ok(());
     }
-    let options = ListContainersOptionsBuilder::new().all(true).build();
-    let containers = link
-        .call("images", ORDINARY, About::Nothing, |client| async move {
-            client.docker.list_containers(Some(options)).await
-        })
-        .await?;
+    let containers = containers::all(link, "images", &[]).await?;
     let used: HashSet<String> =
         containers.into_iter().filter_map(|seen| seen.image_id).map(plain_id).collect();
     for Tagged { tags, id, .. } in parked {

@@ -8,7 +8,7 @@
 //! | [`proto`] | wire types | nothing of ours |
 //! | [`model`] | what a session is, what may happen to it, what follows | nothing of ours |
 //! | [`store`] | the session table: one writing thread, a published view | model |
-//! | [`engine`] | the connection to what runs sandboxes | model, config |
+//! | [`engine`] | the connection to what runs sandboxes | model |
 //! | [`daemon`] | order of start and stop, the driver, the socket, the methods | all but client and cli |
 //! | [`client`] | finding or starting the daemon, calls | proto, paths |
 //! | [`cli`] | the command line | client, proto, config, paths |

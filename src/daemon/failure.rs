@@ -140,6 +140,7 @@ impl From<EngineError> for Failure {
             EngineError::Timeout { .. } => Self::new(Kind::EngineTimeout, text).hint("abx doctor"),
             EngineError::NoImage { .. } => Self::new(Kind::ImageNotFound, text)
                 .hint("name an image that the engine has (docker images) or can pull, with --image"),
+            EngineError::Limit { .. } => Self::new(Kind::Limit, text),
             EngineError::NoSandbox { .. } | EngineError::Conflict { .. } | EngineError::Failed { .. } => {
                 Self::new(Kind::EngineError, text)
             }
@@ -185,6 +186,12 @@ mod tests {
         assert_eq!(failure.kind, Kind::WrongState);
         assert_eq!(failure.message, "session 'dev env': it is stopped, not running");
         assert_eq!(failure.hint.as_deref(), Some("abx session resume 'dev env'"));
+    }
+
+    #[test]
+    fn an_engines_limit_is_told_as_a_limit() {
+        let failure = Failure::from(EngineError::Limit { text: "120 layers are too many".to_owned() });
+        assert_eq!((failure.kind, failure.message.as_str()), (Kind::Limit, "120 layers are too many"));
     }
 
     #[test]

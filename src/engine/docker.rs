@@ -3,6 +3,7 @@
 //! The library is pinned: it is used for the API's types and calls, while connections, the version in each request and
 //! the streams of commands are our own (`hijack`).
 
+mod containers;
 mod create;
 mod exec;
 mod farewell;
@@ -12,7 +13,6 @@ mod observe;
 mod pull;
 mod snapshot;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, TryStreamExt};
 
 use self::api::{
-    CreateContainerOptionsBuilder, ListContainersOptionsBuilder, RemoveContainerOptionsBuilder,
-    RenameContainerOptionsBuilder, StopContainerOptionsBuilder,
+    CreateContainerOptionsBuilder, RemoveContainerOptionsBuilder, RenameContainerOptionsBuilder,
+    StopContainerOptionsBuilder,
 };
 pub use self::exec::start_failure;
 use self::link::{About as On, Link, ORDINARY, SLOW};
@@ -42,14 +42,14 @@ mod api {
     pub(super) use bollard::models::{
         ContainerConfig, ContainerCreateBody, ContainerInspectResponse, ContainerStateStatusEnum,
         ContainerSummary, ContainerSummaryStateEnum, ContainerTopResponse, EventMessage, ExecConfig,
-        HostConfig, ImageConfig, ImageInspect, Mount, MountType, PortBinding, PortSummaryTypeEnum,
-        RestartPolicy, RestartPolicyNameEnum,
+        HostConfig, ImageConfig, ImageInspect, ImageSummary, Mount, MountPoint, MountType, PortBinding,
+        PortSummaryTypeEnum, RestartPolicy, RestartPolicyNameEnum,
     };
     pub(super) use bollard::query_parameters::{
         CommitContainerOptionsBuilder, ContainerArchiveInfoOptionsBuilder, CreateContainerOptionsBuilder,
-        CreateImageOptionsBuilder, ListContainersOptionsBuilder, ListImagesOptionsBuilder,
-        RemoveContainerOptionsBuilder, RemoveImageOptionsBuilder, RenameContainerOptionsBuilder,
-        ResizeExecOptionsBuilder, StopContainerOptionsBuilder, TagImageOptionsBuilder,
+        CreateImageOptionsBuilder, ListImagesOptionsBuilder, RemoveContainerOptionsBuilder,
+        RemoveImageOptionsBuilder, RenameContainerOptionsBuilder, ResizeExecOptionsBuilder,
+        StopContainerOptionsBuilder, TagImageOptionsBuilder,
     };
     pub(super) use bollard::{API_DEFAULT_VERSION, BollardRequest as Request, Docker};
 }
@@ -83,23 +83,24 @@ impl DockerEngine {
         if !is_name(id) {
             return Ok(None);
         }
-        self.link
-            .call(call, ORDINARY, On::Nothing, |client| async move {
-                optional(client.docker.inspect_container(id, None).await)
-            })
-            .await
+        containers::one(&self.link, call, id).await
+    }
+
+    /// Waits for a removal that someone else began.
+    async fn gone(&self, id: &str) -> Result<(), EngineError> {
+        let wait = async {
+            while self.raw_inspect("remove", id).await?.is_some() {
+                tokio::time::sleep(REMOVAL_PAUSE).await;
+            }
+            Ok(())
+        };
+        let late = |_| EngineError::Timeout { call: "remove", after: SLOW };
+        tokio::time::timeout(SLOW, wait).await.map_err(late)?
     }
 
     /// Containers with all of these labels.
     async fn labelled(&self, call: &'static str, labels: Vec<String>) -> Result<Vec<Observed>, EngineError> {
-        let filters = HashMap::from([("label".to_owned(), labels)]);
-        let options = ListContainersOptionsBuilder::new().all(true).filters(&filters).build();
-        let all = self
-            .link
-            .call(call, ORDINARY, On::Nothing, |client| async move {
-                client.docker.list_containers(Some(options)).await
-            })
-            .await?;
+        let all = containers::all(&self.link, call, &labels).await?;
         Ok(all.into_iter().map(observe::listed).collect())
     }
 
@@ -158,7 +159,7 @@ impl DockerEngine {
 #[async_trait::async_trait]
 impl Engine for DockerEngine {
     async fn about(&self) -> Result<About, EngineError> {
-        let client = self.link.find_anew().await?;
+        let client = self.link.client().await?;
         let before = jiff::Timestamp::now();
         let info = self
             .link
@@ -264,18 +265,15 @@ impl Engine for DockerEngine {
             .link
             .call("remove", SLOW, On::Sandbox(id), |client| async move {
                 match client.docker.remove_container(id, Some(options)).await {
-                    // Someone else is removing it: wait for that.
-                    Err(api::Error::DockerResponseServerError { status_code: 409, .. }) => {
-                        while optional(client.docker.inspect_container(id, None).await)?.is_some() {
-                            tokio::time::sleep(REMOVAL_PAUSE).await;
-                        }
-                        Ok(())
-                    }
-                    other => optional(other).map(|_| ()),
+                    // Someone else is removing it.
+                    Err(api::Error::DockerResponseServerError { status_code: 409, .. }) => Ok(false),
+                    other => optional(other).map(|_| true),
                 }
             })
-            .await;
-        gone?;
+            .await?;
+        if !gone {
+            self.gone(id).await?;
+        }
         snapshot::sweep(&self.link, seen.image.as_deref().unwrap_or_default()).await
     }
 

@@ -60,6 +60,12 @@ pub enum EngineError {
         /// The engine's own words.
         text: String,
     },
+    /// It was asked for more than abx or the engine can take.
+    #[error("{text}")]
+    Limit {
+        /// What the limit is, and the way round it.
+        text: String,
+    },
     /// Anything else that the engine answered.
     #[error("the engine failed at {call}: {text}")]
     Failed {

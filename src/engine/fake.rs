@@ -120,6 +120,7 @@ impl FakeEngine {
             name: name.to_owned(),
             state,
             exit_code: (state == RunState::Exited).then_some(0),
+            finished_at_ms: None,
             oom_killed: false,
             image_id: "sha256:foreign".to_owned(),
             labels,
@@ -311,7 +312,8 @@ impl Engine for FakeEngine {
     async fn list(&self, home: &str) -> Result<Vec<Observed>, EngineError> {
         self.call("list", "", |state| {
             let all = state.containers.values().map(|c| &c.observed);
-            Ok(all.filter(|o| has(&o.labels, labels::SESSION_HOME, home)).cloned().collect())
+            let ours = all.filter(|o| has(&o.labels, labels::SESSION_HOME, home));
+            Ok(ours.map(|o| Observed { finished_at_ms: None, ..o.clone() }).collect())
         })
         .await
     }
@@ -420,6 +422,7 @@ impl Engine for FakeEngine {
             Ok(futures_util::stream::unfold(receiver, |mut receiver| async {
                 receiver.recv().await.map(|hint| (hint, receiver))
             })
+            .fuse()
             .boxed())
         })
         .await

@@ -23,11 +23,14 @@ use tokio::net::{TcpStream, UnixStream};
 use super::address::Address;
 use super::{Chunk, EngineError};
 
-/// How long a connect may take, and the head of an answer to a request that starts a stream.
+/// How long a connect may take.
 pub const CONNECT_DEADLINE: Duration = Duration::from_secs(3);
 
 /// How long the engine may take to answer a start with the head of its stream: it answers before it starts anything.
 const UPGRADE_DEADLINE: Duration = Duration::from_secs(30);
+
+/// How long the text of an error may take after its status: it was said already that the call failed.
+const ERROR_DEADLINE: Duration = Duration::from_secs(3);
 
 /// Output read at once, in bytes: what the engine writes at once, twice.
 const READ_BYTES: usize = 64 * 1024;
@@ -138,10 +141,11 @@ pub async fn start_exec(
     }
 }
 
-/// The text of an answer that is no success.
+/// The text of an answer that is no success; nothing where it does not come.
 pub async fn error_text(answer: Response<Incoming>) -> String {
-    let body = Limited::new(answer.into_body(), MAX_ERROR_BYTES).collect().await;
-    let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let body = Limited::new(answer.into_body(), MAX_ERROR_BYTES).collect();
+    let body = tokio::time::timeout(ERROR_DEADLINE, body).await;
+    let body = body.ok().and_then(Result::ok).map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let json = serde_json::from_slice::<serde_json::Value>(&body).ok();
     let message = json.as_ref().and_then(|value| value["message"].as_str());
     message.map_or_else(|| String::from_utf8_lossy(&body).trim().to_owned(), str::to_owned)
@@ -167,6 +171,7 @@ fn output(read: impl AsyncRead + Send + Unpin + 'static, first: Bytes, tty: bool
         let next = demux.next().await?;
         Some((next, demux))
     })
+    .fuse()
     .boxed()
 }
 
@@ -389,6 +394,23 @@ mod tests {
         )
         .await;
         assert_eq!(joined(got), (b"abc".to_vec(), b"e".to_vec()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_whose_text_never_comes_is_told_all_the_same() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let path = dir.path().join("engine.sock");
+        let listener = tokio::net::UnixListener::bind(&path).expect("binds");
+        let engine = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("accepted");
+            assert!(stream.read(&mut [0; 4096]).await.expect("a request") > 0);
+            let head = b"HTTP/1.1 500 Oops\r\nContent-Length: 9\r\n\r\n";
+            tokio::io::AsyncWriteExt::write_all(&mut stream, head).await.expect("answered");
+            std::future::pending::<()>().await;
+        });
+        let started = start_exec(&Address::Unix(path), "/x", "{}".to_owned(), false, false).await;
+        assert!(matches!(started.err(), Some(Refusal::Status(500, text)) if text.is_empty()));
+        engine.abort();
     }
 
     #[tokio::test]

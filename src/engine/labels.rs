@@ -365,6 +365,7 @@ pub(super) mod tests {
             name: name.to_owned(),
             state: RunState::Exited,
             exit_code: Some(0),
+            finished_at_ms: None,
             oom_killed: false,
             image_id: "sha256:1".to_owned(),
             labels: session(spec),

@@ -63,6 +63,9 @@ pub struct Observed {
     pub state: RunState,
     /// The main program's code, once it ended.
     pub exit_code: Option<i64>,
+    /// When the main program ended, in milliseconds since 1970-01-01 UTC by the engine's clock, once it ended. Told by a
+    /// look at one sandbox alone; none in a list.
+    pub finished_at_ms: Option<i64>,
     /// Whether the kernel ended it for want of memory.
     pub oom_killed: bool,
     /// The image it runs on.
@@ -210,7 +213,7 @@ pub enum Hint {
 /// happens there.
 #[async_trait::async_trait]
 pub trait Engine: Send + Sync {
-    /// Finds the engine, agrees on a version, and tells what it is. Always asks anew.
+    /// Tells what the engine is. Always asks it; looks for it first if it is not known, or no longer there.
     async fn about(&self) -> Result<About, EngineError>;
 
     /// Makes a sandbox without starting it, and gives its id. One that carries the session's id and this name already

@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use rusqlite::{Connection, TransactionBehavior};
 
+/// Pages of 4 KiB after which the log is moved into the table: half a MiB, so that on a small disk the log alone does not
+/// take what the table would need. (SQLite's own default is 1,000.)
+const LOG_PAGES: u32 = 128;
+
 /// The format that this abx writes.
 pub(super) const FORMAT: u32 = MIGRATIONS.len() as u32;
 
@@ -125,6 +129,7 @@ pub(super) fn configure(conn: &Connection, wait: Duration) -> rusqlite::Result<(
 pub(super) fn configure_writer(conn: &Connection, wal: bool) -> rusqlite::Result<()> {
     // With a rollback journal, only EXTRA also syncs the directory after the journal is gone.
     conn.pragma_update(None, "synchronous", if wal { "FULL" } else { "EXTRA" })?;
+    conn.pragma_update(None, "wal_autocheckpoint", LOG_PAGES)?;
     if cfg!(target_os = "macos") {
         // There, a plain fsync leaves the data in the disk's own cache.
         conn.pragma_update(None, "fullfsync", true)?;

@@ -1,4 +1,4 @@
-//! Sandboxes and snapshots on the real engine.
+//! Sandboxes on the real engine.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
@@ -8,16 +8,17 @@ use abx::model::limits::rights;
 use abx::model::session::{Excluded, Limits, Mount, Network, Port, Profile, Secret};
 use futures_util::StreamExt;
 
-use crate::support::engine::{TestHome, busybox_image, command, docker, run};
+use crate::support::engine::{TestHome, command, docker, run};
 
 macro_rules! home {
     ($home:ident) => {
         let Some($home) = TestHome::new().await else { return };
     };
 }
+pub(super) use home;
 
 /// One field of `docker inspect`.
-fn field(id: &str, field: &str) -> String {
+pub(super) fn field(id: &str, field: &str) -> String {
     docker(&["inspect", "-f", &format!("{{{{json {field}}}}}"), id])
 }
 
@@ -128,7 +129,8 @@ async fn a_list_agrees_with_inspect_in_every_state() {
     assert_eq!(all.len(), specs.len());
     for listed in all {
         let seen = home.engine.inspect(&listed.id).await.expect("looks").expect("there");
-        assert_eq!(listed, seen);
+        assert_eq!(seen.finished_at_ms.is_some(), seen.state == RunState::Exited);
+        assert_eq!(abx::engine::Observed { finished_at_ms: seen.finished_at_ms, ..listed }, seen);
     }
 }
 
@@ -269,99 +271,6 @@ async fn an_image_that_is_not_there_is_told_apart() {
         let refused = home.engine.pull(reference, Box::new(|_| {})).await;
         assert!(matches!(refused, Err(EngineError::NoImage { .. })), "{reference}: {refused:?}");
     }
-}
-
-#[tokio::test]
-async fn a_snapshot_holds_the_files_and_the_images_own_configuration() {
-    home!(home);
-    let dir = tempfile::tempdir().expect("temporary directory");
-    let mut spec = home.spec("snap");
-    let source = dir.path().to_str().expect("text").to_owned();
-    spec.session.spec.workspace =
-        Some(Mount { source: source.clone(), target: "/work".to_owned(), read_only: false });
-    spec.session.spec.env = [("TOKEN".to_owned(), Secret::new("hunter2"))].into();
-    let id = home.run(&spec).await.id;
-    run(&home.engine, &id, &command(&["sh", "-c", "echo kept > /root/file"])).await;
-    let commit = home.commit_spec(&spec, &id, "s1");
-    let image = home.engine.commit(&commit).await.expect("committed");
-    assert_eq!(home.engine.commit(&commit).await.expect("found"), image);
-    assert_eq!(home.engine.snapshot_images(&home.home).await.expect("lists"), std::slice::from_ref(&image));
-    let base = busybox_image();
-    for path in [".Config.Cmd", ".Config.Env", ".Config.User"] {
-        assert_eq!(field(&image.id, path), field(&base, path), "{path}");
-    }
-    assert!(matches!(field(&image.id, ".Config.Entrypoint").as_str(), "null" | "[]"));
-    assert_eq!(field(&image.id, ".Config.WorkingDir"), "\"/\"");
-    // Not the engine's own record of the container, but what containers are made from.
-    let config = field(&image.id, ".Config");
-    assert!(!config.contains("hunter2") && !config.contains(&source), "{config}");
-    assert_eq!(image.layers, 2);
-    let by_hand = docker(&["create", &image.id]);
-    assert_eq!(home.engine.list(&home.home).await.expect("lists").len(), 1, "one run by hand is not ours");
-    docker(&["rm", &by_hand]);
-    home.engine.remove(&id).await.expect("removed");
-    let again = home.run(&CreateSpec { image: image.id.clone(), ..spec.clone() }).await;
-    assert_eq!(again.image_id, image.id);
-    let ran = run(&home.engine, &again.id, &command(&["cat", "/root/file"])).await;
-    assert_eq!(ran.stdout, b"kept\n");
-    for (key, value) in labels::session(&spec) {
-        assert_eq!(again.labels[&key], value, "a label of the snapshot shines through");
-    }
-}
-
-#[tokio::test]
-async fn an_images_own_entrypoint_survives_a_snapshot() {
-    home!(home);
-    let spec = home.spec("entry");
-    let id = home.engine.create(&spec).await.expect("created").id;
-    let made = docker(&[
-        "commit",
-        "-c",
-        "ENTRYPOINT [\"/bin/echo\"]",
-        "-c",
-        "CMD [\"hi\"]",
-        "-c",
-        "WORKDIR /tmp",
-        "-c",
-        &format!("LABEL {}={}", labels::SNAPSHOT_HOME, home.home),
-        &id,
-    ]);
-    home.engine.remove(&id).await.expect("removed");
-    let id = home.run(&CreateSpec { image: made, ..spec.clone() }).await.id;
-    let image = home.engine.commit(&home.commit_spec(&spec, &id, "s1")).await.expect("committed").id;
-    assert_eq!(field(&image, ".Config.Entrypoint"), "[\"/bin/echo\"]");
-    assert_eq!(field(&image, ".Config.Cmd"), "[\"hi\"]");
-    assert_eq!(field(&image, ".Config.WorkingDir"), "\"/tmp\"");
-}
-
-#[tokio::test]
-async fn a_removed_snapshot_goes_at_once_or_when_nothing_stands_on_it_any_more() {
-    home!(home);
-    let spec = home.spec("gone");
-    let id = home.run(&spec).await.id;
-    let first = home.commit_spec(&spec, &id, "s1");
-    let image = home.engine.commit(&first).await.expect("committed").id;
-    home.engine.remove(&id).await.expect("removed");
-    let used = CreateSpec { image: image.clone(), ..spec.clone() };
-    for stopped in [false, true] {
-        let id = home.run(&used).await.id;
-        if stopped {
-            home.engine.stop(&id, Duration::ZERO).await.expect("stopped");
-        }
-        let second = home.commit_spec(&spec, &id, if stopped { "s3" } else { "s2" });
-        home.engine.remove_snapshot(&first.snapshot).await.expect("removed");
-        home.engine.remove_snapshot(&first.snapshot).await.expect("again");
-        assert!(home.engine.snapshot_images(&home.home).await.expect("lists").is_empty());
-        // What stands on it can still be saved.
-        home.engine.commit(&second).await.expect("committed");
-        home.engine.remove_snapshot(&second.snapshot).await.expect("removed");
-        if stopped {
-            home.engine.remove(&id).await.expect("removed");
-        } else {
-            docker(&["rm", "-f", &id]);
-        }
-    }
-    assert_eq!(home.engine.image(&image).await.expect("looks"), None, "nothing is left behind");
 }
 
 #[tokio::test]

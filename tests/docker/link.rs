@@ -2,7 +2,8 @@
 
 use abx::engine::address::Settings;
 use abx::engine::docker::DockerEngine;
-use abx::engine::{Engine, EngineError};
+use abx::engine::{Engine, EngineError, RunState};
+use futures_util::StreamExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn at(address: String) -> DockerEngine {
@@ -104,9 +105,85 @@ async fn an_answer_that_breaks_off_is_an_engine_away_and_the_next_call_looks_ane
     engine.list("home").await.expect("found");
 }
 
+#[tokio::test]
+async fn a_container_in_a_state_that_nobody_knows_hides_no_other() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let path = dir.path().join("engine.sock");
+    serve_each(&path, |asked| match asked {
+        "/version" => Some(ok(&version("1.41"))),
+        "/v1.41/containers/json" => Some(ok(r#"[
+            {"Id": "one", "Names": ["/one"], "State": "stopped", "Status": "Exited (3) now"},
+            {"Id": "two", "Names": ["/two"], "State": "running"},
+            {"Id": "three", "Names": ["/three"], "State": "novel"}
+        ]"#)),
+        "/v1.41/containers/three/json" => Some(ok(r#"{"Id": "three", "State": {"Status": "initialized"}}"#)),
+        _ => None,
+    });
+    let all = at(path.to_str().expect("text").to_owned()).list("home").await.expect("lists");
+    let states: Vec<_> = all.iter().map(|seen| (seen.id.as_str(), seen.state)).collect();
+    assert_eq!(states, [("one", RunState::Exited), ("two", RunState::Running), ("three", RunState::Created)]);
+}
+
+#[tokio::test]
+async fn events_that_ended_stay_ended_however_often_they_are_asked_for() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    for (name, body, errors) in [("whole", "", 0), ("cut", "{", 1)] {
+        let path = dir.path().join(name);
+        serve_raw(
+            &path,
+            &format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len() + errors),
+        );
+        let mut hints = at(path.to_str().expect("text").to_owned()).hints().await.expect("follows");
+        for _ in 0..errors {
+            hints.next().await.expect("an error").expect_err("it breaks off");
+        }
+        for _ in 0..3 {
+            assert!(hints.next().await.is_none(), "{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_is_known_is_asked_what_it_is_without_being_looked_for_anew() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let path = dir.path().join("engine.sock");
+    let asked = std::sync::atomic::AtomicUsize::new(0);
+    serve_each(&path, move |request| match request {
+        // It is too busy to be found a second time.
+        "/version" if asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst) > 0 => None,
+        "/version" => Some(ok(&version("1.41"))),
+        _ => Some(ok("{}")),
+    });
+    let engine = at(path.to_str().expect("text").to_owned());
+    for _ in 0..2 {
+        assert_eq!(engine.about().await.expect("tells").api_version, "1.41");
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_is_slow_to_tell_what_it_is_is_late_and_not_away() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let path = dir.path().join("engine.sock");
+    let asked = std::sync::atomic::AtomicUsize::new(0);
+    serve_each(&path, move |request| match request {
+        "/version" if asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0 => {
+            Some(ok(&version("1.41")))
+        }
+        "/version" | "/v1.41/info" => None,
+        _ => Some(ok("[]")),
+    });
+    let engine = at(path.to_str().expect("text").to_owned());
+    engine.list("home").await.expect("found");
+    tokio::time::pause();
+    let late = engine.about().await;
+    assert!(matches!(late, Err(EngineError::Timeout { call: "about", .. })), "{late:?}");
+    tokio::time::resume();
+    engine.list("home").await.expect("still known");
+}
+
 /// Answers like an engine of this API version: to `/version`, and to everything else with `body`.
 fn serve(path: &std::path::Path, api: &str, body: &str) -> tokio::task::JoinHandle<()> {
-    serve_both(path, api, format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
+    serve_both(path, api, ok(body))
 }
 
 /// The same, but for a whole answer in place of a body.
@@ -115,16 +192,35 @@ fn serve_raw(path: &std::path::Path, answer: &str) -> tokio::task::JoinHandle<()
 }
 
 fn serve_both(path: &std::path::Path, api: &str, answer: String) -> tokio::task::JoinHandle<()> {
+    let version = ok(&version(api));
+    serve_each(path, move |asked| Some(if asked == "/version" { version.clone() } else { answer.clone() }))
+}
+
+/// Answers each path as `answer` says; where it says nothing, the connection stays open and silent.
+fn serve_each(
+    path: &std::path::Path,
+    answer: impl Fn(&str) -> Option<String> + Send + 'static,
+) -> tokio::task::JoinHandle<()> {
     let listener = tokio::net::UnixListener::bind(path).expect("binds");
-    let body = format!("{{\"Version\":\"1\",\"ApiVersion\":\"{api}\",\"MinAPIVersion\":\"1.12\"}}");
-    let version = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     tokio::spawn(async move {
+        let mut silent = Vec::new();
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut request = vec![0; 64 * 1024];
             let length = stream.read(&mut request).await.expect("a request");
-            let asks_version = request[..length].starts_with(b"GET /version ");
-            let answer = if asks_version { &version } else { &answer };
-            stream.write_all(answer.as_bytes()).await.expect("answered");
+            let head = String::from_utf8_lossy(&request[..length]);
+            let asked = head.split([' ', '?']).nth(1).expect("a path");
+            match answer(asked) {
+                Some(answer) => stream.write_all(answer.as_bytes()).await.expect("answered"),
+                None => silent.push(stream),
+            }
         }
     })
+}
+
+fn ok(body: &str) -> String {
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
+
+fn version(api: &str) -> String {
+    format!("{{\"Version\":\"1\",\"ApiVersion\":\"{api}\",\"MinAPIVersion\":\"1.12\"}}")
 }

@@ -7,3 +7,4 @@ mod exec;
 mod link;
 mod pull;
 mod sessions;
+mod snapshot;

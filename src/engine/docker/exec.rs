@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
 use serde_json::json;
 
 use super::api::{self, ExecConfig, ResizeExecOptionsBuilder};
@@ -99,7 +99,10 @@ struct Known {
 struct Exec {
     exec_id: String,
     wrapped: bool,
+    /// The code of a failed start, as its output tells it.
     failure: Option<i32>,
+    /// Whether the engine refused the start, and so keeps no code of it.
+    refused: bool,
 }
 
 impl Execs {
@@ -111,7 +114,7 @@ impl Execs {
         {
             known.by_exec_id.remove(&exec.exec_id);
         }
-        let exec = Exec { exec_id: exec_id.to_owned(), wrapped, failure: None };
+        let exec = Exec { exec_id: exec_id.to_owned(), wrapped, failure: None, refused: false };
         known.by_engine_id.insert(engine_id.to_owned(), exec);
         known.by_exec_id.insert(exec_id.to_owned(), engine_id.to_owned());
         known.order.push_back(engine_id.to_owned());
@@ -125,6 +128,22 @@ impl Execs {
     fn failure(&self, engine_id: &str) -> (bool, Option<i32>) {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.by_engine_id.get(engine_id).map_or((false, None), |exec| (exec.wrapped, exec.failure))
+    }
+
+    /// The code of a start that the engine refused.
+    fn refusal(&self, engine_id: &str) -> Option<i32> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.by_engine_id.get(engine_id).filter(|exec| exec.refused).and_then(|exec| exec.failure)
+    }
+
+    /// Podman refuses some starts where Docker tells the same as the command's output: told alike from here on.
+    fn refuse(&self, engine_id: &str, code: i32, text: String) -> hijack::Output {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(exec) = known.by_engine_id.get_mut(engine_id) {
+            exec.failure = Some(code);
+            exec.refused = true;
+        }
+        stream::iter([Ok(Chunk::Stdout(text.into()))]).boxed()
     }
 
     /// The output, with an eye on its first bytes.
@@ -178,13 +197,32 @@ pub(super) async fn exec(
     let path = client.path(&format!("/exec/{}/start", made.id));
     let address = &client.candidate.address;
     let started = hijack::start_exec(address, &path, body.to_string(), spec.tty.is_some(), spec.stdin).await;
-    let (input, output) = started.map_err(|refusal| explain(link, &client, "exec", about, refusal))?;
+    let (input, output) = match started {
+        Ok(started) => started,
+        Err(refusal) => match refusal.start_failure() {
+            Some((code, text)) => {
+                let input = spec.stdin.then(|| Box::pin(tokio::io::sink()) as hijack::Input);
+                return Ok(ExecIo { output: execs.refuse(&made.id, code, text), engine_id: made.id, input });
+            }
+            None => return Err(explain(link, &client, "exec", about, refusal)),
+        },
+    };
     if let (Some(size), false) = (spec.tty, sized) {
         // For images without shell or `stty`: the program may have seen no size for a moment. One that has ended already
         // has none, and that is no failure.
         let _ = resize(link, &made.id, size).await;
     }
     Ok(ExecIo { output: execs.watch(made.id.clone(), output), engine_id: made.id, input })
+}
+
+impl Refusal {
+    /// The code and text of a start that failed for want of the program, its directory or its user.
+    fn start_failure(&self) -> Option<(i32, String)> {
+        match self {
+            Self::Status(500, text) => start_failure(text).map(|code| (code, text.clone())),
+            _ => None,
+        }
+    }
 }
 
 fn explain(
@@ -249,6 +287,9 @@ pub(super) async fn resize(link: &Link, engine_id: &str, size: WindowSize) -> Re
 }
 
 pub(super) async fn state(link: &Link, execs: &Execs, engine_id: &str) -> Result<ExecState, EngineError> {
+    if let Some(code) = execs.refusal(engine_id) {
+        return Ok(ExecState::NotStarted(code));
+    }
     let seen = link
         .call("exec_state", ORDINARY, About::Nothing, |client| async move {
             client.docker.inspect_exec(engine_id).await
@@ -261,9 +302,13 @@ pub(super) async fn state(link: &Link, execs: &Execs, engine_id: &str) -> Result
     let Some(code) = seen.exit_code else { return Ok(ExecState::Running) };
     let code = i32::try_from(code).unwrap_or(255);
     let (wrapped, failure) = execs.failure(engine_id);
-    let no_process = seen.pid.unwrap_or(0) == 0;
+    // Podman keeps the number of no process that ended: there the code must agree with the text.
+    let podman = link.client().await?.podman.is_some();
+    let no_process = !podman && seen.pid.unwrap_or(0) == 0;
     Ok(match failure {
-        Some(failure) if no_process || (wrapped && failure == code) => ExecState::NotStarted(failure),
+        Some(failure) if no_process || ((wrapped || podman) && failure == code) => {
+            ExecState::NotStarted(failure)
+        }
         None if no_process && matches!(code, 126 | 127) => ExecState::NotStarted(code),
         _ => ExecState::Exited(code),
     })

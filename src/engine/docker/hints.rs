@@ -40,7 +40,7 @@ pub(super) async fn follow(
                     }
                 }
             };
-            Ok(stream::once(late).flatten().boxed())
+            Ok(stream::once(late).flatten().fuse().boxed())
         }
     }
 }
@@ -65,7 +65,8 @@ async fn ask(
             Err(error) => Some((Err(error), None)),
         }
     });
-    Ok(events.boxed())
+    // Who gathers hints for a while may ask once more after the end.
+    Ok(events.fuse().boxed())
 }
 
 struct Events {

@@ -29,6 +29,9 @@ const OLDEST_API: Api = Api { major: 1, minor: 40 };
 /// The newest API that abx asks for; newer engines still speak it.
 const NEWEST_API: Api = Api { major: 1, minor: 47 };
 
+/// What podman calls itself.
+const PODMAN: &str = "Podman Engine";
+
 /// A version of the engine's API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Api {
@@ -42,6 +45,8 @@ pub(super) struct Client {
     pub(super) candidate: Candidate,
     pub(super) api: Api,
     pub(super) version: String,
+    /// The major version of podman, if that is what answers.
+    pub(super) podman: Option<u32>,
     /// CPUs of the engine's machine, once asked for.
     pub(super) cpus: OnceCell<u64>,
 }
@@ -133,14 +138,6 @@ impl Link {
         }
     }
 
-    /// Looks for the engine whatever was known.
-    pub(super) async fn find_anew(&self) -> Result<Arc<Client>, EngineError> {
-        if let Some(client) = self.known() {
-            self.forget(&client);
-        }
-        self.client().await
-    }
-
     /// Makes one call with a deadline, and tells its failure in abx's words. A broken connection drops the client.
     pub(super) async fn call<T, F>(
         &self,
@@ -177,7 +174,7 @@ impl Link {
             | api::Error::HyperResponseError { .. }
             | api::Error::HyperLegacyError { .. }
             | api::Error::SocketNotFoundError(_)
-            | api::Error::RequestTimeoutError) => self.broken(client, &plain(&hijack::chain(&error))),
+            | api::Error::RequestTimeoutError) => self.broken(client, &hijack::chain(&error)),
             other => EngineError::Failed { call, text: hijack::chain(&other) },
         }
     }
@@ -186,7 +183,7 @@ impl Link {
     pub(super) fn broken(&self, client: &Arc<Client>, why: &str) -> EngineError {
         self.forget(client);
         let Candidate { address, source } = &client.candidate;
-        EngineError::Unavailable { tried: vec![address::tried(address, source, &why)] }
+        EngineError::Unavailable { tried: vec![address::tried(address, source, &plain(why))] }
     }
 
     fn known(&self) -> Option<Arc<Client>> {
@@ -227,9 +224,15 @@ pub(super) fn refused(call: &'static str, about: About<'_>, status: u16, text: S
         (404, About::Sandbox(id)) if of_container => EngineError::NoSandbox { id: id.to_owned() },
         (404, About::Image(reference)) => EngineError::NoImage { reference: reference.to_owned(), text },
         (409, _) => EngineError::Conflict { call, text },
+        (500, _) if PODMAN_CONFLICTS.iter().any(|words| text.contains(words)) => {
+            EngineError::Conflict { call, text }
+        }
         _ => EngineError::Failed { call, text },
     }
 }
+
+/// What podman says with a 500 where Docker says 409.
+const PODMAN_CONFLICTS: [&str; 2] = ["container state improper", "name is already in use"];
 
 enum Probe {
     Silent(String),
@@ -247,11 +250,15 @@ async fn probe(candidate: &Candidate) -> Result<Client, Probe> {
         return Err(Probe::Version(EngineError::Version { engine: format!("{least} to {theirs}"), ours }));
     }
     let api = theirs.min(NEWEST_API);
+    let components = version.components.unwrap_or_default();
+    let podman = components.into_iter().find(|part| part.name == PODMAN);
+    let major = |text: &str| text.split('.').next()?.parse().ok();
     Ok(Client {
         docker: connect(&candidate.address, Some(api)).map_err(silent)?,
         candidate: candidate.clone(),
         api,
         version: version.version.unwrap_or_default(),
+        podman: podman.map(|part| major(&part.version).unwrap_or(u32::MAX)),
         cpus: OnceCell::new(),
     })
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::api::{
     ContainerInspectResponse, ContainerStateStatusEnum, ContainerSummary, ContainerSummaryStateEnum,
-    ContainerTopResponse, EventMessage, ImageInspect, PortSummaryTypeEnum,
+    ContainerTopResponse, EventMessage, HostConfig, ImageInspect, MountPoint, PortSummaryTypeEnum,
 };
 use super::create::KEEP_ALIVE;
 use crate::engine::{Hint, Image, Observed, RunState, labels};
@@ -14,6 +14,8 @@ use crate::model::session::{Excluded, Mount, Port};
 const MAX_PROCESSES: usize = 64;
 /// Longest program name in a snapshot's report, in characters: a program chooses its own.
 const MAX_PROCESS_CHARS: usize = 128;
+/// Length of the names that engines give to volumes, in characters.
+const ANONYMOUS_CHARS: usize = 64;
 /// The code of a program that got KILL, as the kernel's want of memory gives it.
 const KILLED: i64 = 137;
 
@@ -26,6 +28,8 @@ pub(super) fn inspected(seen: ContainerInspectResponse) -> Observed {
         _ => RunState::Exited,
     };
     let exit_code = state.exit_code.filter(|_| run_state == RunState::Exited);
+    let finished_at_ms =
+        state.finished_at.as_deref().and_then(finish).filter(|_| run_state == RunState::Exited);
     let labels = ours(seen.config.and_then(|config| config.labels));
     let bound = seen.network_settings.and_then(|network| network.ports).unwrap_or_default();
     let mut ports = Vec::new();
@@ -37,26 +41,44 @@ pub(super) fn inspected(seen: ContainerInspectResponse) -> Observed {
         ports.extend(hosts.map(|host| port(&labels, container, host, protocol)));
     }
     sort(&mut ports);
-    let asked = seen.host_config.and_then(|config| config.mounts).unwrap_or_default();
-    let mounts = asked.into_iter().filter_map(|mount| {
-        Some(Mount {
-            source: mount.source?,
-            target: mount.target?,
-            read_only: mount.read_only.unwrap_or(false),
-        })
-    });
     Observed {
-        mounts: mounts.collect(),
+        mounts: mounts(seen.host_config.unwrap_or_default(), seen.mounts.unwrap_or_default()),
         id: seen.id.unwrap_or_default(),
         name: seen.name.unwrap_or_default().trim_start_matches('/').to_owned(),
         state: run_state,
         exit_code,
+        finished_at_ms,
         // The engine keeps the flag of any process; the main program is gone for want of memory only if KILL ended it.
         oom_killed: state.oom_killed == Some(true) && exit_code == Some(KILLED),
         image_id: seen.image.unwrap_or_default(),
         labels,
         ports,
     }
+}
+
+/// The mounts that were asked for. Podman tells those of every kind as binds, and what they are beside it.
+fn mounts(config: HostConfig, all: Vec<MountPoint>) -> Vec<Mount> {
+    if let Some(asked) = config.mounts.filter(|asked| !asked.is_empty()) {
+        let asked = asked.into_iter().filter_map(|mount| {
+            let read_only = mount.read_only.unwrap_or(false);
+            Some(Mount { source: mount.source?, target: mount.target?, read_only })
+        });
+        return asked.collect();
+    }
+    if config.binds.is_none_or(|binds| binds.is_empty()) {
+        return Vec::new();
+    }
+    let named = all.into_iter().filter_map(|mount| {
+        let source = if mount.typ.as_deref() == Some("volume") { mount.name } else { mount.source };
+        let source = source.filter(|source| !is_anonymous(source))?;
+        Some(Mount { source, target: mount.destination?, read_only: mount.rw == Some(false) })
+    });
+    named.collect()
+}
+
+/// Whether a volume's name is one that the engine chose: an image asked for the volume.
+fn is_anonymous(name: &str) -> bool {
+    name.len() == ANONYMOUS_CHARS && name.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
 /// What a list says. It does not say whether memory ran out: see [`is_doubtful`].
@@ -85,6 +107,7 @@ pub(super) fn listed(seen: ContainerSummary) -> Observed {
         name: name.unwrap_or_default().trim_start_matches('/').to_owned(),
         state,
         exit_code,
+        finished_at_ms: None,
         oom_killed: false,
         image_id: seen.image_id.unwrap_or_default(),
         labels,
@@ -96,6 +119,11 @@ pub(super) fn listed(seen: ContainerSummary) -> Observed {
 /// Whether only an inspect can tell why it ended.
 pub(super) fn is_doubtful(listed: &Observed) -> bool {
     listed.state == RunState::Exited && listed.exit_code.is_none_or(|code| code == KILLED)
+}
+
+/// Engines give the first moment of the year 1 for what never ended.
+fn finish(text: &str) -> Option<i64> {
+    text.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_millisecond).filter(|ms| *ms > 0)
 }
 
 /// Code 3 in `Exited (3) 2 hours ago`.
@@ -148,6 +176,7 @@ pub(super) fn excluded(
 
 /// The programs' names alone: their arguments may hold secrets.
 fn programs(top: ContainerTopResponse) -> BTreeSet<String> {
+    let top = in_columns(top);
     let titles = top.titles.unwrap_or_default();
     let Some(column) = titles.iter().position(|title| title == "CMD" || title == "COMMAND") else {
         return BTreeSet::new();
@@ -160,6 +189,23 @@ fn programs(top: ContainerTopResponse) -> BTreeSet<String> {
         .filter_map(|command| command.split_whitespace().next().map(str::to_owned))
         .map(|name| name.chars().take(MAX_PROCESS_CHARS).collect())
         .collect()
+}
+
+/// An older podman gives each line whole.
+fn in_columns(top: ContainerTopResponse) -> ContainerTopResponse {
+    let words = |line: &String| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let titles = match top.titles.as_deref() {
+        Some([title]) if title.contains(char::is_whitespace) => words(title),
+        _ => return top,
+    };
+    let lines = top.processes.iter().flatten().filter_map(|row| row.first());
+    let rows = lines.map(|line| {
+        let mut row = words(line);
+        let command = row.split_off(row.len().min(titles.len() - 1)).join(" ");
+        row.push(command);
+        row
+    });
+    ContainerTopResponse { processes: Some(rows.collect()), titles: Some(titles) }
 }
 
 fn ours(labels: Option<HashMap<String, String>>) -> BTreeMap<String, String> {
@@ -188,6 +234,13 @@ mod tests {
     }
 
     #[test]
+    fn an_end_is_told_of_what_ended_alone() {
+        assert_eq!(finish("2026-02-01T10:00:00.123456789Z"), Some(1_769_940_000_123));
+        assert_eq!(finish("2026-02-01T11:00:00.123+01:00"), Some(1_769_940_000_123));
+        assert_eq!((finish("0001-01-01T00:00:00Z"), finish(""), finish("soon")), (None, None, None));
+    }
+
+    #[test]
     fn a_report_names_programs_without_arguments_and_without_our_own() {
         let row = |command: &str| vec!["1".to_owned(), command.to_owned()];
         let top = ContainerTopResponse {
@@ -204,6 +257,51 @@ mod tests {
         let want = ["curl", "node"];
         let want = want.map(|name| Excluded { kind: "process".to_owned(), target: name.to_owned() });
         assert_eq!(got, want);
+    }
+
+    #[test]
+    fn podmans_lines_are_taken_apart() {
+        let top = ContainerTopResponse {
+            titles: Some(vec!["PID   USER     COMMAND".to_owned()]),
+            processes: Some(
+                [
+                    "1 root     /run/podman-init -- sleep 2147483647",
+                    "8 root     curl -H hunter2",
+                    "9 root",
+                    "",
+                ]
+                .map(|line| vec![line.to_owned()])
+                .into(),
+            ),
+        };
+        assert_eq!(programs(top), BTreeSet::from(["curl".to_owned()]));
+    }
+
+    #[test]
+    fn podmans_mounts_are_those_that_were_asked_for() {
+        let point = |typ: &str, name: Option<&str>, source: &str, target: &str| MountPoint {
+            typ: Some(typ.to_owned()),
+            name: name.map(str::to_owned),
+            source: Some(source.to_owned()),
+            destination: Some(target.to_owned()),
+            rw: Some(typ == "volume"),
+            ..MountPoint::default()
+        };
+        let image = "0123456789abcdef".repeat(4);
+        let all = vec![
+            point("volume", Some("mine"), "/var/x/mine/_data", "/v"),
+            point("volume", Some(&image), "/var/x/0123/_data", "/data"),
+            point("bind", None, "/src", "/w"),
+        ];
+        let want = [("mine", "/v", false), ("/src", "/w", true)].map(|(source, target, read_only)| Mount {
+            source: source.to_owned(),
+            target: target.to_owned(),
+            read_only,
+        });
+        let binds =
+            HostConfig { binds: Some(vec!["as podman tells it".to_owned()]), ..HostConfig::default() };
+        assert_eq!(mounts(binds, all.clone()), want);
+        assert_eq!(mounts(HostConfig::default(), all), []);
     }
 
     #[test]

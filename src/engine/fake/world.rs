@@ -83,6 +83,7 @@ impl State {
             container.observed.state = state;
             if state != RunState::Exited {
                 container.observed.exit_code = None;
+                container.observed.finished_at_ms = None;
                 container.observed.oom_killed = false;
             }
             self.hint(Hint::Sandbox(id.to_owned()));
@@ -97,6 +98,7 @@ impl State {
         }
         container.observed.state = RunState::Exited;
         container.observed.exit_code = Some(exit_code);
+        container.observed.finished_at_ms = Some(jiff::Timestamp::now().as_millisecond());
         container.observed.oom_killed = oom;
         self.end_execs(137, |exec| exec.sandbox == id);
         self.hint(Hint::Sandbox(id.to_owned()));
@@ -131,6 +133,7 @@ impl State {
             name: spec.sandbox.clone(),
             state: RunState::Created,
             exit_code: None,
+            finished_at_ms: None,
             oom_killed: false,
             image_id,
             labels,
@@ -189,7 +192,7 @@ impl State {
             Script::Hangs => {
                 let (sender, receiver) = mpsc::channel(1);
                 let output = stream::unfold(receiver, |mut r| async { r.recv().await.map(|c| (Ok(c), r)) });
-                (ExecState::Running, Some(sender), output.boxed())
+                (ExecState::Running, Some(sender), output.fuse().boxed())
             }
         };
         let exec =

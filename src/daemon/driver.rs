@@ -129,14 +129,29 @@ impl Driver {
         self.0.store.count()
     }
 
-    /// Snapshots that are there, newest first: of one session, or all.
+    /// Snapshots that are there, newest first: of one session, or all. Those that were kept when their session was
+    /// deleted are found by that session's name.
     ///
     /// # Errors
-    /// `session_not_found`.
+    /// `session_not_found` when there is neither a session nor a kept snapshot of this name.
     pub fn snapshots(&self, name: Option<&str>) -> Result<Vec<Arc<Snapshot>>, Failure> {
-        let id = name.map(|name| self.session(name)).transpose()?.map(|s| s.id.clone());
-        let all = self.0.store.snapshots(id.as_ref());
-        Ok(all.into_iter().filter(|s| s.state == SnapshotState::Ready).collect())
+        let mut all = self.0.store.snapshots(None);
+        all.retain(|s| s.state == SnapshotState::Ready);
+        let Some(name) = name else { return Ok(all) };
+        let session = self.session(name);
+        let wanted = session.as_ref().map_or_else(|_| composed(name).into_owned(), |s| s.name.to_string());
+        let id = session.as_ref().ok().map(|s| &s.id);
+        all.retain(|s| match &s.session {
+            Some(owner) => Some(owner) == id,
+            None => s.session_name == wanted,
+        });
+        if all.is_empty() { session.map(|_| all) } else { Ok(all) }
+    }
+
+    /// The name that the session of a snapshot has now, or had when it was deleted.
+    pub fn session_of(&self, snapshot: &Snapshot) -> String {
+        let owner = snapshot.session.as_ref().and_then(|id| self.0.store.session_by_id(id));
+        owner.map_or_else(|| snapshot.session_name.clone(), |session| session.name.to_string())
     }
 
     /// What was last known of the engine.

@@ -44,11 +44,11 @@ pub fn session(session: &Session) -> types::Session {
     }
 }
 
-/// A snapshot as the wire has it.
-pub fn snapshot(snapshot: &Snapshot) -> types::Snapshot {
+/// A snapshot as the wire has it, with its session's present name.
+pub fn snapshot(snapshot: &Snapshot, session: String) -> types::Snapshot {
     types::Snapshot {
         name: snapshot.name.clone(),
-        session: snapshot.session_name.clone(),
+        session,
         image_id: snapshot.image_id.clone(),
         created_at: clock::rfc3339(snapshot.created_at),
         note: snapshot.note.clone(),

@@ -69,7 +69,10 @@ fn files(module: &mut Module) {
         let report = report(asked.op, &extensions);
         let naming = Naming { name: asked.snapshot, note: asked.note };
         let (session, snapshot) = app.driver.save(&asked.name, naming, asked.keep_running, report).await?;
-        Ok(SaveResult { session: convert::session(&session), snapshot: convert::snapshot(&snapshot) })
+        Ok(SaveResult {
+            session: convert::session(&session),
+            snapshot: convert::snapshot(&snapshot, app.driver.session_of(&snapshot)),
+        })
     });
     later::<SessionFork, _, _>(module, |asked, app, extensions| async move {
         let report = report(asked.op.clone(), &extensions);

@@ -305,3 +305,31 @@ async fn a_timeout_counts_anew_from_a_resume_and_not_from_a_thaw() {
     back().await;
     assert!(world.resume("a").await.expect("resumes").expires_at > early);
 }
+
+#[tokio::test]
+async fn a_kept_snapshot_is_found_by_its_sessions_name_and_serves_the_next_of_that_name() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    let (_, snapshot) = world.save("a").await.expect("saves");
+    world.driver.delete("a", true).await.expect("deletes");
+    assert_eq!(world.driver.snapshots(Some("a")).expect("kept").len(), 1);
+    world.start("a").await.expect("starts");
+    world.stop("a").await.expect("stops");
+    let session = world.go_back("a", &snapshot.name).await.expect("goes back");
+    assert_eq!(session.image_id.as_ref(), Some(&snapshot.image_id));
+    world.driver.rename("a", "b").await.expect("renames");
+    let (_, later) = world.save("b").await.expect("saves");
+    world.driver.rename("b", "c").await.expect("renames");
+    assert_eq!(world.driver.session_of(&later), "c");
+}
+
+#[tokio::test]
+async fn a_fork_that_fails_takes_its_own_snapshot_along() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    world.engine.fail_next("create", broken("create"));
+    let params = ForkParams { name: "a".into(), new_name: "b".into(), snapshot: None, op: None };
+    world.driver.fork(params, Report::default()).await.expect_err("fails");
+    assert!(world.driver.snapshots(None).expect("a list").is_empty());
+    world.assert_explained();
+}

@@ -26,37 +26,48 @@ impl Driver {
             let name = SessionName::parse(&params.new_name)?;
             if let Some(taken) = this.0.store.session(name.as_str()).filter(|s| s.name == name) {
                 let error = crate::store::error::StoreError::Exists { name: taken.name.to_string() };
-                return Err(error.into());
+                return Err(Failure::from(error).hint("choose another name"));
             }
-            let (source, snapshot) = this.fork_point(&params, &report).await?;
+            let (source, snapshot, taken) = this.fork_point(&params, &report).await?;
             this.require_image(&snapshot).await?;
             let row = forked(&source, name);
-            let base = snapshot.name.clone();
-            let session = this.create_session(row, &snapshot.image_id, report).await?;
-            this.remember_base(&session, &base).await?;
-            Ok(session)
+            match this.create_session(row, &snapshot.image_id, report).await {
+                Ok(session) => {
+                    this.remember_base(&session, &snapshot.name).await?;
+                    Ok(session)
+                }
+                Err(failure) => {
+                    // A snapshot that was taken for the fork alone goes with it.
+                    if taken && let Err(error) = this.remove_snapshot(&snapshot).await {
+                        tracing::warn!(%error, snapshot = snapshot.name, "a failed fork leaves its snapshot");
+                    }
+                    Err(failure)
+                }
+            }
         })
         .await
     }
 
+    /// The source, the snapshot to fork from, and whether that was taken for it.
     async fn fork_point(
         &self,
         params: &ForkParams,
         report: &Report,
-    ) -> Result<(Arc<Session>, Arc<Snapshot>), Failure> {
+    ) -> Result<(Arc<Session>, Arc<Snapshot>, bool), Failure> {
         let mut held = self.hold(&params.name).await?;
         if let Some(name) = &params.snapshot {
             let snapshot = self.own_snapshot(&held.session, name)?;
-            return Ok((held.session, snapshot));
+            return Ok((held.session, snapshot, false));
         }
         let plan = self.plan_true(&mut held, Verb::Fork).await?;
-        let snapshot = if plan.operation.is_some() {
+        let taken = plan.operation.is_some();
+        let snapshot = if taken {
             let note = Some(format!("fork to {}", params.new_name));
             self.take_snapshot(&mut held, &plan, Naming { name: None, note }, report).await?
         } else {
             self.newest_snapshot(&held.session).ok_or_else(|| Failure::no_snapshot(&params.name))?
         };
-        Ok((held.session, snapshot))
+        Ok((held.session, snapshot, taken))
     }
 }
 

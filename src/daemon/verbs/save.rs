@@ -272,7 +272,11 @@ impl Driver {
     /// A snapshot of this session's timeline, by name.
     pub(super) fn own_snapshot(&self, session: &Session, name: &str) -> Result<Arc<Snapshot>, Failure> {
         let found = self.0.store.snapshot(&composed(name)).filter(|s| s.state == SnapshotState::Ready);
-        let found = found.filter(|s| s.session.as_ref() == Some(&session.id));
+        // One that was kept when an earlier session of this name was deleted serves this one too.
+        let found = found.filter(|s| match &s.session {
+            Some(owner) => *owner == session.id,
+            None => s.session_name == session.name.as_str(),
+        });
         found.ok_or_else(|| {
             let text = format!("session '{}' has no snapshot named '{name}'", session.name);
             Failure::new(Kind::SnapshotNotFound, text)

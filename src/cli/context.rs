@@ -88,9 +88,20 @@ impl Context {
     /// # Errors
     /// The daemon's own, or why there is no answer.
     pub(crate) fn call<M: Method>(&self, params: &M::Params) -> Result<Box<RawValue>, Failure> {
-        let mut client = self.connect()?;
-        let mut bar = Bar::new(&self.output);
-        let result = client.call_document::<M>(params, &mut |progress| bar.show(&progress));
+        self.call_on::<M>(&mut self.connect()?, params)
+    }
+
+    /// As [`Context::call`], on a connection that there is already.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn call_on<M: Method>(
+        &self,
+        client: &mut Client,
+        params: &M::Params,
+    ) -> Result<Box<RawValue>, Failure> {
+        let mut bar = Bar::new(&self.output, doing(M::NAME));
+        let result = client.call_watched::<M>(params, &mut |event| bar.hear(event));
         bar.finish();
         Ok(result?)
     }
@@ -124,6 +135,25 @@ impl Context {
                 clean(theirs)
             ));
         }
+    }
+}
+
+/// What a method does, in words for whoever waits for it; empty where the user sees it anyway.
+fn doing(method: &str) -> &'static str {
+    match method {
+        "session.start" => "starting",
+        "session.stop" => "stopping",
+        "session.save" => "saving",
+        "session.resume" | "session.connect" => "resuming",
+        "session.delete" => "deleting",
+        "session.pause" => "pausing",
+        "session.unpause" => "unpausing",
+        "session.fork" => "forking",
+        "session.rename" => "renaming",
+        "session.import" => "importing",
+        "snapshot.delete" => "deleting snapshots",
+        "exec.run" => "",
+        _ => "waiting for abxd",
     }
 }
 

@@ -204,7 +204,7 @@ fn status(context: &Context) -> Result<u8, Failure> {
     let connector = Connector::new(context.connector.home().clone(), false);
     let mut client = connector.connect_any_protocol()?;
     let hello = client.hello().clone();
-    let raw = client.call_document::<DaemonInfo>(&Empty {}, &mut |_| {})?;
+    let raw = client.call_document::<DaemonInfo>(&Empty {})?;
     if context.output.json {
         context.output.data(raw.get());
         return Ok(0);

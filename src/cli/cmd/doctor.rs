@@ -16,7 +16,7 @@ use crate::cli::output::clean;
 use crate::cli::table::bytes;
 use crate::client::{CallError, Client};
 use crate::config::{Config, Flags};
-use crate::paths::{self, Home, MAX_SOCKET_PATH_BYTES};
+use crate::paths::{self, Home};
 use crate::proto::methods::{DaemonInfo, DaemonInfoResult, Empty};
 use crate::proto::version::{PROTOCOL, VERSION};
 
@@ -149,13 +149,6 @@ fn home_check(home: &Home) -> Check {
 fn socket_check(home: &Home) -> Check {
     let socket = home.socket();
     let length = socket.as_os_str().len();
-    if length > MAX_SOCKET_PATH_BYTES {
-        return Check::failed(
-            "socket",
-            format!("{} has {length} bytes, over the limit of {MAX_SOCKET_PATH_BYTES}", socket.display()),
-            "name a shorter one with --socket or ABX_SOCKET, or leave them out",
-        );
-    }
     match fs::metadata(socket) {
         Ok(meta) if meta.mode() & 0o077 != 0 => Check::failed(
             "socket",
@@ -308,14 +301,6 @@ mod tests {
         assert_eq!(check.fix, Some(format!("chmod 700 {}", dir.path().display())));
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).expect("close it");
         assert_eq!(home_check(&home).verdict, Verdict::Ok);
-    }
-
-    #[test]
-    fn a_socket_path_over_the_limit_fails() {
-        let dir = tempfile::tempdir().expect("temporary directory");
-        let long = Path::new("/").join("s".repeat(200));
-        let home = Home::find(Some(dir.path()), Some(&long)).expect("a home");
-        assert_eq!(socket_check(&home).verdict, Verdict::Failed);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::args::Global;
 use super::failure::{DAEMON, Failure, chain};
 use super::output::{Output, clean};
 use super::progress::Bar;
-use crate::client::{Client, Connector, RawStream, StreamError};
+use crate::client::{Client, ConnectError, Connector, RawStream, StreamError, same_protocol};
 use crate::paths::Home;
 use crate::proto::methods::Method;
 use crate::proto::stream::Open;
@@ -22,6 +22,7 @@ pub(crate) struct Context {
     /// How to reach the daemon.
     pub(crate) connector: Connector,
     said: Cell<bool>,
+    noticed: Cell<bool>,
 }
 
 impl Context {
@@ -43,20 +44,18 @@ impl Context {
 
     /// Uses this connector.
     pub(crate) fn with(connector: Connector, output: Output) -> Self {
-        Self { output, connector, said: Cell::new(false) }
+        Self { output, connector, said: Cell::new(false), noticed: Cell::new(false) }
     }
 
-    /// Connects, and says once what the daemon wants the user to know.
+    /// Connects, and says once what the user should know of the daemon.
     ///
     /// # Errors
     /// Exit code 6.
     pub(crate) fn connect(&self) -> Result<Client, Failure> {
-        let client = self.connector.connect()?;
+        let client = self.greet(&self.connector)?;
         let hello = client.hello();
+        same_protocol(hello)?;
         if !self.said.replace(true) {
-            if let Some(notice) = &hello.notice {
-                self.output.note(&clean(notice));
-            }
             self.compare_versions(&hello.version);
             if self.output.verbose {
                 let socket = self.connector.home().socket().display().to_string();
@@ -67,6 +66,21 @@ impl Context {
                     clean(&socket)
                 ));
             }
+        }
+        Ok(client)
+    }
+
+    /// Connects to a daemon of whatever protocol, and shows what it wants the user to know: it says so once, to
+    /// whichever command comes first.
+    ///
+    /// # Errors
+    /// As the client's.
+    pub(crate) fn greet(&self, connector: &Connector) -> Result<Client, ConnectError> {
+        let client = connector.connect_any_protocol()?;
+        if let Some(notice) = &client.hello().notice
+            && !self.noticed.replace(true)
+        {
+            self.output.note(&clean(notice));
         }
         Ok(client)
     }

@@ -13,6 +13,15 @@ use crate::paths;
 /// The image of the built-in template.
 pub const BASE_IMAGE: &str = "debian:stable-slim";
 
+/// The template that is always there, and that the others fall back on.
+const BASE: &str = "base";
+
+/// The setting of the engine's address.
+pub const ENGINE_ADDRESS: &str = "engine.address";
+
+/// What stands for an environment value.
+const MASK: &str = "***";
+
 /// Largest configuration file that is read, in bytes.
 const MAX_CONFIG_BYTES: u64 = 1024 * 1024;
 
@@ -70,7 +79,7 @@ pub enum ConfigError {
         /// The file.
         path: PathBuf,
         /// Where and why.
-        source: Box<toml::de::Error>,
+        source: Wrong,
     },
     /// The file is larger than any configuration.
     #[error("{path:?} is larger than {MAX_CONFIG_BYTES} bytes")]
@@ -80,7 +89,15 @@ pub enum ConfigError {
     },
 }
 
-/// A named set of defaults for sandboxes. Absent values come from `base`, then from the profile.
+/// What is wrong with a file. Quotes no value of it: it may be a secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {why}")]
+pub struct Wrong {
+    line: usize,
+    why: String,
+}
+
+/// A named set of defaults for sandboxes. Absent values come from the template `base`, then from what is built in.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Template {
@@ -173,8 +190,8 @@ impl Config {
             log: Setting { value: "info".to_owned(), source: Source::Default },
             templates: BTreeMap::new(),
         };
-        let base = Template { image: Some(BASE_IMAGE.to_owned()), ..Template::default() };
-        config.templates.insert("base".to_owned(), Setting { value: base, source: Source::Default });
+        let base = Setting { value: Template::default(), source: Source::Default };
+        config.templates.insert(BASE.to_owned(), base);
         for path in [Path::new(SYSTEM_FILE), user_file] {
             if let Some(file) = read(path)? {
                 config.apply(path, file);
@@ -200,28 +217,74 @@ impl Config {
         if let Some(level) = file.log.level {
             self.log = Setting { value: level, source: source.clone() };
         }
-        for (name, mut template) in file.templates {
-            if name == "base" && template.image.is_none() {
-                template.image = Some(BASE_IMAGE.to_owned());
-            }
+        for (name, template) in file.templates {
             self.templates.insert(name, Setting { value: template, source: source.clone() });
         }
     }
 
-    /// Every setting by its name in the file, for `abx doctor` and `daemon.info`. Environment values of templates are
-    /// masked.
+    /// The template of this name with what it takes from `base`; none if there is none.
+    pub fn template(&self, name: &str) -> Option<Template> {
+        let own = self.templates.get(name)?.value.clone();
+        let base = self.templates.get(BASE).map(|base| base.value.clone()).unwrap_or_default();
+        let mut env = base.env;
+        env.extend(own.env);
+        Some(Template {
+            image: own.image.or(base.image),
+            cpus: own.cpus.or(base.cpus),
+            memory: own.memory.or(base.memory),
+            pids: own.pids.or(base.pids),
+            env,
+            network: own.network.or(base.network),
+            user: own.user.or(base.user),
+            profile: own.profile.or(base.profile),
+            timeout: own.timeout.or(base.timeout),
+            idle: own.idle.or(base.idle),
+        })
+    }
+
+    /// Every setting by its name in the file, for `abx doctor` and `daemon.info`: of a template what it sets itself.
+    /// Environment values of templates are masked.
     pub fn explain(&self) -> Vec<(String, String, Source)> {
         let mut rows = vec![("log.level".to_owned(), self.log.value.clone(), self.log.source.clone())];
-        if let Some(engine) = &self.engine {
-            rows.push(("engine.address".to_owned(), engine.value.clone(), engine.source.clone()));
-        } else if let Some(host) = &self.docker_host {
-            rows.push(("engine.address".to_owned(), host.clone(), Source::Environment("DOCKER_HOST")));
-        }
+        let engine = match (&self.engine, &self.docker_host, &self.docker_context) {
+            (Some(engine), ..) => Some((engine.value.clone(), engine.source.clone())),
+            (None, Some(host), _) => Some((host.clone(), Source::Environment("DOCKER_HOST"))),
+            (None, None, Some(name)) => {
+                Some((format!("that of the context {name}"), Source::Environment("DOCKER_CONTEXT")))
+            }
+            (None, None, None) => None,
+        };
+        rows.extend(engine.map(|(value, source)| (ENGINE_ADDRESS.to_owned(), value, source)));
         for (name, template) in &self.templates {
-            let image = template.value.image.clone().unwrap_or_else(|| BASE_IMAGE.to_owned());
-            rows.push((format!("templates.{name}.image"), image, template.source.clone()));
+            if name == BASE && template.value.image.is_none() {
+                let image = format!("templates.{name}.image");
+                rows.push((image, BASE_IMAGE.to_owned(), Source::Default));
+            }
+            let set = template.value.explain().into_iter();
+            rows.extend(
+                set.map(|(key, value)| (format!("templates.{name}.{key}"), value, template.source.clone())),
+            );
         }
         rows
+    }
+}
+
+impl Template {
+    /// What it sets, by name.
+    fn explain(&self) -> Vec<(String, String)> {
+        let fields = [
+            ("image", self.image.clone()),
+            ("cpus", self.cpus.map(|n| n.to_string())),
+            ("memory", self.memory.clone()),
+            ("pids", self.pids.map(|n| n.to_string())),
+            ("network", self.network.clone()),
+            ("user", self.user.clone()),
+            ("profile", self.profile.clone()),
+            ("timeout", self.timeout.clone()),
+            ("idle", self.idle.clone()),
+        ];
+        let set = fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        set.chain(self.env.keys().map(|key| (format!("env.{key}"), MASK.to_owned()))).collect()
     }
 }
 
@@ -236,9 +299,31 @@ fn read(path: &Path) -> Result<Option<File>, ConfigError> {
         return Err(ConfigError::TooLarge { path: path.to_owned() });
     }
     let text = std::fs::read_to_string(path).map_err(fail)?;
-    toml::from_str(&text)
-        .map(Some)
-        .map_err(|error| ConfigError::Parse { path: path.to_owned(), source: Box::new(error) })
+    toml::from_str(&text).map(Some).map_err(|error: toml::de::Error| {
+        let before = text.get(..error.span().unwrap_or_default().start).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        ConfigError::Parse {
+            path: path.to_owned(),
+            source: Wrong { line, why: without_value(error.message()) },
+        }
+    })
+}
+
+/// What a parser says is wrong, without the value that it quotes, which may be a secret: what was expected is enough.
+pub fn without_value(message: &str) -> String {
+    let message = match message.rsplit_once(" at line ") {
+        Some((rest, place)) if place.replace(" column ", "").bytes().all(|b| b.is_ascii_digit()) => rest,
+        _ => message,
+    };
+    let quotes = ["invalid type: ", "invalid value: ", "invalid length ", "unknown variant "];
+    if !quotes.iter().any(|words| message.starts_with(words)) {
+        return message.to_owned();
+    }
+    // The value may hold any text, this word too; what is expected holds none of a user's.
+    match message.rsplit_once("expected ") {
+        Some((_, expected)) => format!("expected {expected}"),
+        None => "not a value that is understood".to_owned(),
+    }
 }
 
 /// Parses a duration: seconds as a plain number, or `90s`, `30m`, `2h`, `3d` and sums such as `1h 30m`. Gives
@@ -289,65 +374,4 @@ pub fn parse_size_bytes(text: &str) -> Result<u64, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_seconds_or_carry_a_unit() {
-        for (text, want) in [
-            ("0", 0),
-            ("90", 90_000),
-            ("1.5", 1_500),
-            ("30m", 1_800_000),
-            ("2h", 7_200_000),
-            ("3d", 259_200_000),
-        ] {
-            assert_eq!(parse_duration_ms(text), Ok(want), "{text}");
-        }
-        for text in ["", "-1", "soon", "NaN", "inf", "1e300", "5 parsecs"] {
-            assert!(parse_duration_ms(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn sizes_are_powers_of_1024() {
-        for (text, want) in [
-            ("1", 1),
-            ("512m", 512 << 20),
-            ("2g", 2 << 30),
-            ("1.5G", 3 << 29),
-            ("64KiB", 64 << 10),
-            ("1t", 1 << 40),
-            ("10b", 10),
-        ] {
-            assert_eq!(parse_size_bytes(text), Ok(want), "{text}");
-        }
-        for text in ["", "g", "-1g", "0", "1x"] {
-            assert!(parse_size_bytes(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_file_wins_over_the_default_and_a_flag_over_the_file() {
-        let dir = tempfile::tempdir().expect("temporary directory");
-        let file = dir.path().join("config.toml");
-        std::fs::write(&file, "[engine]\naddress = \"unix:///x\"\n[templates.py]\nimage = \"python\"\n")
-            .expect("write");
-        let config = Config::load(&file, &Flags::default()).expect("loads");
-        let engine = config.engine.clone().expect("set");
-        assert_eq!((engine.value.as_str(), &engine.source), ("unix:///x", &Source::File(file.clone())));
-        assert_eq!(config.templates["base"].value.image.as_deref(), Some(BASE_IMAGE));
-        let flags = Flags { engine: Some("tcp://y:1".to_owned()), ..Flags::default() };
-        let config = Config::load(&file, &flags).expect("loads");
-        assert_eq!(config.engine.expect("set").source, Source::Flag("--engine"));
-    }
-
-    #[test]
-    fn a_typo_in_the_file_is_an_error_that_names_it() {
-        let dir = tempfile::tempdir().expect("temporary directory");
-        let file = dir.path().join("config.toml");
-        std::fs::write(&file, "[template.py]\nimage = \"python\"\n").expect("write");
-        let error = Config::load(&file, &Flags::default()).expect_err("unknown section");
-        assert!(matches!(error, ConfigError::Parse { .. }));
-    }
-}
+mod tests;

@@ -1,6 +1,6 @@
-//! Named points where a test may pause, fail or kill the daemon. Without the feature `fault` every call is empty.
+//! Named points where a test may pause or kill the daemon. Without the feature `fault` every call is empty.
 //!
-//! A test sets `ABX_FAULT=POINT=kill` (or `POINT=exit`, `POINT=pause:FILE`) in the daemon's environment. `kill` raises
+//! A test sets `ABX_FAULT=POINT=kill` (or `POINT=pause:FILE`; several separated by commas) in the daemon's environment. `kill` raises
 //! SIGKILL at the point; `pause:FILE` waits there until the file exists.
 
 /// Passes the named point.

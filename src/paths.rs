@@ -9,9 +9,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::config::Source;
+
 /// Longest socket path, in bytes, that every platform can bind: `sun_path` holds 108 bytes on Linux and 104 on macOS,
 /// and the daemon first binds a name eight bytes longer beside it.
 pub const MAX_SOCKET_PATH_BYTES: usize = 94;
+
+/// Most entries of an older tool's directory that are looked at: enough to know that there are many.
+const MAX_COUNTED_FILES: usize = 10_000;
 
 /// Why a place cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -40,26 +45,30 @@ pub enum PathError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Home {
     root: PathBuf,
+    root_source: Source,
     socket: PathBuf,
+    socket_source: Source,
 }
 
 impl Home {
-    /// The home to use: `flag`, else `ABX_HOME`, else `~/.abx`; and its socket: `socket_flag`, else `ABX_SOCKET`, else
-    /// `daemon.sock` in the home, else, where that path is too long, a short one in the system's temporary directory
-    /// that depends on the home and the user alone.
+    /// The home to use: `flag`, else `ABX_HOME`, else `~/.abx`, with links resolved, so that one directory is one home
+    /// however it is spelled; and its socket: `socket_flag`, else `ABX_SOCKET`, else `daemon.sock` in the home. Where that
+    /// path is too long, the socket is a short one in the system's temporary directory that depends on the path and the
+    /// user alone.
     ///
     /// # Errors
     /// When there is no home directory and no variable names one.
     pub fn find(flag: Option<&Path>, socket_flag: Option<&Path>) -> Result<Self, PathError> {
-        let root = match flag.map(Path::to_owned).or_else(|| env_path("ABX_HOME")) {
-            Some(path) => absolute(&path),
-            None => user_home().ok_or(PathError::NoHome)?.join(".abx"),
+        let (root, root_source) = match chosen(flag, "--home", "ABX_HOME") {
+            Some((path, source)) => (path, source),
+            None => (user_home().ok_or(PathError::NoHome)?.join(".abx"), Source::Default),
         };
-        let socket = socket_flag
-            .map(Path::to_owned)
-            .or_else(|| env_path("ABX_SOCKET"))
-            .map_or_else(|| default_socket(&root), |path| absolute(&path));
-        Ok(Self { root, socket })
+        let root = resolved(&root);
+        let (socket, socket_source) = match chosen(socket_flag, "--socket", "ABX_SOCKET") {
+            Some((path, source)) => (bindable(&path, &path), source),
+            None => (bindable(&root.join("daemon.sock"), &root), Source::Default),
+        };
+        Ok(Self { root, root_source, socket, socket_source })
     }
 
     /// The directory itself.
@@ -67,9 +76,19 @@ impl Home {
         &self.root
     }
 
+    /// Where the choice of the directory came from.
+    pub fn root_source(&self) -> &Source {
+        &self.root_source
+    }
+
     /// The socket.
     pub fn socket(&self) -> &Path {
         &self.socket
+    }
+
+    /// Where the choice of the socket came from.
+    pub fn socket_source(&self) -> &Source {
+        &self.socket_source
     }
 
     /// The lock that the daemon holds for life. Never removed.
@@ -106,8 +125,9 @@ impl Home {
         private_dir(&self.log_dir())?;
         match self.socket.parent() {
             Some(dir) if dir == short_socket_dir() => private_dir(dir),
+            // One that is there already is somebody's on purpose, and stays as it is.
             Some(dir) if dir != self.root => {
-                fs::create_dir_all(dir).map_err(|source| PathError::Prepare { path: dir.to_owned(), source })
+                make_private(dir).map_err(|source| PathError::Prepare { path: dir.to_owned(), source })
             }
             _ => Ok(()),
         }
@@ -121,6 +141,15 @@ pub struct LegacyStore {
     pub origin: &'static str,
     /// The directory of JSON files.
     pub dir: PathBuf,
+}
+
+impl LegacyStore {
+    /// Number of session files in it, as far as they are counted; none where there are none.
+    pub fn count(&self) -> Option<usize> {
+        let entries = fs::read_dir(&self.dir).ok()?.take(MAX_COUNTED_FILES).flatten();
+        let count = entries.filter(|e| e.path().extension().is_some_and(|x| x == "json")).count();
+        (count > 0).then_some(count)
+    }
 }
 
 /// The directories where the two older tools kept their sessions, whether or not they exist.
@@ -160,16 +189,46 @@ fn env_path(name: &str) -> Option<PathBuf> {
     value.filter(|v| !v.is_empty()).map(PathBuf::from)
 }
 
+/// What the command line, else the environment, says, as an absolute path.
+fn chosen(flag: Option<&Path>, flag_name: &'static str, variable: &'static str) -> Option<(PathBuf, Source)> {
+    match (flag, env_path(variable)) {
+        (Some(path), _) => Some((absolute(path), Source::Flag(flag_name))),
+        (None, Some(path)) => Some((absolute(&path), Source::Environment(variable))),
+        (None, None) => None,
+    }
+}
+
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-fn default_socket(root: &Path) -> PathBuf {
-    let plain = root.join("daemon.sock");
-    if plain.as_os_str().len() <= MAX_SOCKET_PATH_BYTES {
-        return plain;
+/// The path without links and trailing slashes, as far as it exists: it stays the same when the rest is made.
+fn resolved(path: &Path) -> PathBuf {
+    for ancestor in path.ancestors() {
+        // Whoever may put a link into a shared directory would otherwise choose where our files go.
+        let foreign =
+            fs::symlink_metadata(ancestor).is_ok_and(|meta| meta.is_symlink() && !is_trusted(&meta));
+        if foreign {
+            break;
+        }
+        if let (Ok(existing), Ok(rest)) = (fs::canonicalize(ancestor), path.strip_prefix(ancestor)) {
+            return rest.components().fold(existing, |path, part| path.join(part));
+        }
     }
-    short_socket_dir().join(format!("{:016x}.sock", fnv1a(root.as_os_str().as_bytes())))
+    path.components().collect()
+}
+
+/// Whether this user or the system's owner made it.
+fn is_trusted(meta: &fs::Metadata) -> bool {
+    meta.uid() == nix::unistd::geteuid().as_raw() || meta.uid() == 0
+}
+
+/// The path itself where every platform can bind it, else a short one that depends on `named` alone.
+fn bindable(path: &Path, named: &Path) -> PathBuf {
+    if path.as_os_str().len() <= MAX_SOCKET_PATH_BYTES {
+        return path.to_owned();
+    }
+    short_socket_dir().join(format!("{:016x}.sock", fnv1a(named.as_os_str().as_bytes())))
 }
 
 /// Not `TMPDIR` and not the runtime directory: both may differ between a client's and a daemon's environment.
@@ -184,23 +243,17 @@ fn fnv1a(bytes: &[u8]) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
+/// Makes a directory and those above it, each for this user alone; leaves what is there.
+fn make_private(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
 fn private_dir(path: &Path) -> Result<(), PathError> {
     let fail = |source| PathError::Prepare { path: path.to_owned(), source };
-    match fs::DirBuilder::new().mode(0o700).create(path) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            if let Some(parent) = path.parent() {
-                fs::create_dir_all(parent).map_err(fail)?;
-            }
-            fs::DirBuilder::new().mode(0o700).create(path).or_else(ignore_existing).map_err(fail)?;
-        }
-        Err(error) => ignore_existing(error).map_err(fail)?,
-    }
+    make_private(path).or_else(ignore_existing).map_err(fail)?;
     let meta = fs::symlink_metadata(path).map_err(fail)?;
-    // A home that is a link to another disk is common and harmless when its target is ours; a link in the shared
-    // temporary directory is an attack.
-    let meta =
-        if meta.is_symlink() && !path.starts_with("/tmp") { fs::metadata(path).map_err(fail)? } else { meta };
+    // A link to another disk is common and harmless; one that another user put into a shared directory is an attack.
+    let meta = if meta.is_symlink() && is_trusted(&meta) { fs::metadata(path).map_err(fail)? } else { meta };
     if !meta.is_dir() || meta.uid() != nix::unistd::geteuid().as_raw() {
         return Err(PathError::NotOurs { path: path.to_owned() });
     }
@@ -218,13 +271,66 @@ fn ignore_existing(error: io::Error) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    fn home(root: &Path) -> Home {
+        Home::find(Some(root), None).expect("a home")
+    }
+
     #[test]
     fn a_deep_home_gets_a_short_socket_that_depends_on_the_home_alone() {
         let deep = PathBuf::from("/").join("d".repeat(200));
-        let (one, two) = (default_socket(&deep), default_socket(&deep));
-        assert_eq!(one, two);
-        assert!(one.as_os_str().len() <= MAX_SOCKET_PATH_BYTES);
-        assert_ne!(one, default_socket(&deep.join("x")));
+        let (one, two) = (home(&deep), home(&deep));
+        assert_eq!(one.socket(), two.socket());
+        assert!(one.socket().as_os_str().len() <= MAX_SOCKET_PATH_BYTES);
+        assert_ne!(one.socket(), home(&deep.join("x")).socket());
+    }
+
+    #[test]
+    fn a_socket_whose_path_is_too_long_gets_a_short_one_that_is_found_again() {
+        let long = PathBuf::from("/").join("s".repeat(200));
+        let find = |path: &Path| Home::find(Some(Path::new("/h")), Some(path)).expect("a home");
+        let short = find(&long);
+        assert!(short.socket().as_os_str().len() <= MAX_SOCKET_PATH_BYTES);
+        // A daemon is told the short one.
+        assert_eq!(find(short.socket()).socket(), short.socket());
+        assert_eq!(find(&long).socket(), short.socket());
+        assert_ne!(find(&long.join("x")).socket(), short.socket());
+        assert_eq!(short.socket_source(), &Source::Flag("--socket"));
+    }
+
+    #[test]
+    fn one_directory_is_one_home_however_it_is_spelled_and_before_it_exists() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let real = fs::canonicalize(dir.path()).expect("there").join("disk/home");
+        fs::create_dir(dir.path().join("disk")).expect("create");
+        std::os::unix::fs::symlink(dir.path().join("disk"), dir.path().join("link")).expect("link");
+        let spellings = ["disk/home", "disk/home/", "disk/./home//", "link/home", "link/../disk/home/"];
+        let all = || spellings.map(|spelling| home(&dir.path().join(spelling)));
+        for home in all() {
+            assert_eq!((home.root(), home.socket()), (real.as_path(), real.join("daemon.sock").as_path()));
+        }
+        let before = all();
+        before[3].prepare().expect("prepare");
+        assert_eq!(all(), before);
+        std::os::unix::fs::symlink(&real, dir.path().join("abx")).expect("link");
+        let linked = home(&dir.path().join("abx"));
+        assert_eq!(linked, before[0]);
+        linked.prepare().expect("prepare");
+    }
+
+    #[test]
+    fn a_directory_that_is_made_for_a_socket_is_private_and_one_that_was_there_is_left_alone() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let mode = |path: &Path| fs::metadata(path).expect("meta").mode() & 0o777;
+        let there = dir.path().join("there");
+        fs::create_dir(&there).expect("create");
+        fs::set_permissions(&there, fs::Permissions::from_mode(0o755)).expect("open it");
+        for (socket, want) in [("made/deep/s", 0o700), ("there/s", 0o755)] {
+            let socket = dir.path().join(socket);
+            let home = Home::find(Some(&dir.path().join("home")), Some(&socket)).expect("a home");
+            home.prepare().expect("prepare");
+            assert_eq!(mode(socket.parent().expect("a directory")), want);
+        }
+        assert_eq!(mode(&dir.path().join("made")), 0o700);
     }
 
     #[test]

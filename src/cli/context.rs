@@ -9,7 +9,7 @@ use super::args::Global;
 use super::failure::{DAEMON, Failure, chain};
 use super::output::{Output, clean};
 use super::progress::Bar;
-use crate::client::{Client, Connector, RawStream, StreamError};
+use crate::client::{Client, ConnectError, Connector, RawStream, StreamError, same_protocol};
 use crate::paths::Home;
 use crate::proto::methods::Method;
 use crate::proto::stream::Open;
@@ -22,6 +22,7 @@ pub(crate) struct Context {
     /// How to reach the daemon.
     pub(crate) connector: Connector,
     said: Cell<bool>,
+    noticed: Cell<bool>,
 }
 
 impl Context {
@@ -43,20 +44,18 @@ impl Context {
 
     /// Uses this connector.
     pub(crate) fn with(connector: Connector, output: Output) -> Self {
-        Self { output, connector, said: Cell::new(false) }
+        Self { output, connector, said: Cell::new(false), noticed: Cell::new(false) }
     }
 
-    /// Connects, and says once what the daemon wants the user to know.
+    /// Connects, and says once what the user should know of the daemon.
     ///
     /// # Errors
     /// Exit code 6.
     pub(crate) fn connect(&self) -> Result<Client, Failure> {
-        let client = self.connector.connect()?;
+        let client = self.greet(&self.connector)?;
         let hello = client.hello();
+        same_protocol(hello)?;
         if !self.said.replace(true) {
-            if let Some(notice) = &hello.notice {
-                self.output.note(&clean(notice));
-            }
             self.compare_versions(&hello.version);
             if self.output.verbose {
                 let socket = self.connector.home().socket().display().to_string();
@@ -67,6 +66,21 @@ impl Context {
                     clean(&socket)
                 ));
             }
+        }
+        Ok(client)
+    }
+
+    /// Connects to a daemon of whatever protocol, and shows what it wants the user to know: it says so once, to
+    /// whichever command comes first.
+    ///
+    /// # Errors
+    /// As the client's.
+    pub(crate) fn greet(&self, connector: &Connector) -> Result<Client, ConnectError> {
+        let client = connector.connect_any_protocol()?;
+        if let Some(notice) = &client.hello().notice
+            && !self.noticed.replace(true)
+        {
+            self.output.note(&clean(notice));
         }
         Ok(client)
     }
@@ -88,9 +102,20 @@ impl Context {
     /// # Errors
     /// The daemon's own, or why there is no answer.
     pub(crate) fn call<M: Method>(&self, params: &M::Params) -> Result<Box<RawValue>, Failure> {
-        let mut client = self.connect()?;
-        let mut bar = Bar::new(&self.output);
-        let result = client.call_document::<M>(params, &mut |progress| bar.show(&progress));
+        self.call_on::<M>(&mut self.connect()?, params)
+    }
+
+    /// As [`Context::call`], on a connection that there is already.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn call_on<M: Method>(
+        &self,
+        client: &mut Client,
+        params: &M::Params,
+    ) -> Result<Box<RawValue>, Failure> {
+        let mut bar = Bar::new(&self.output, doing(M::NAME));
+        let result = client.call_watched::<M>(params, &mut |event| bar.hear(event));
         bar.finish();
         Ok(result?)
     }
@@ -124,6 +149,25 @@ impl Context {
                 clean(theirs)
             ));
         }
+    }
+}
+
+/// What a method does, in words for whoever waits for it; empty where the user sees it anyway.
+fn doing(method: &str) -> &'static str {
+    match method {
+        "session.start" => "starting",
+        "session.stop" => "stopping",
+        "session.save" => "saving",
+        "session.resume" | "session.connect" => "resuming",
+        "session.delete" => "deleting",
+        "session.pause" => "pausing",
+        "session.unpause" => "unpausing",
+        "session.fork" => "forking",
+        "session.rename" => "renaming",
+        "session.import" => "importing",
+        "snapshot.delete" => "deleting snapshots",
+        "exec.run" => "",
+        _ => "waiting for abxd",
     }
 }
 

@@ -99,7 +99,7 @@ impl Failure {
     }
 
     /// `Error:`, `Caused by:` and `Hint:` lines.
-    pub(crate) fn text(&self, color: bool, verbose: bool) -> String {
+    pub(crate) fn text(&self, color: bool) -> String {
         let label = |code: &str, text: &str| {
             if color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
         };
@@ -107,9 +107,6 @@ impl Failure {
         let data = self.error.data.as_ref();
         for cause in data.map(|d| d.causes.as_slice()).unwrap_or_default() {
             text.push_str(&format!("{} {}\n", label("1", "Caused by:"), clean_lines(cause)));
-        }
-        if let Some(request) = data.and_then(|d| d.request.as_ref()).filter(|_| verbose) {
-            text.push_str(&format!("{} {}\n", label("1", "Request:"), clean(request)));
         }
         let hint = data.and_then(|d| d.hint.as_ref()).or(self.fallback_hint.as_ref());
         if let Some(hint) = hint {
@@ -305,7 +302,6 @@ mod tests {
             kind: "engine_error".to_owned(),
             hint: Some("abx doctor".to_owned()),
             causes: vec!["tried a\ntried \u{1b}[31mb".to_owned(), "no route".to_owned()],
-            request: Some("r-7".to_owned()),
             ..ErrorData::default()
         };
         let error = WireError { code: 13, message: "the engine \u{7} refused".to_owned(), data: Some(data) };
@@ -314,9 +310,8 @@ mod tests {
                     Caused by: tried a\n  tried \\u{1b}[31mb\n\
                     Caused by: no route\n\
                     Hint: abx doctor\n";
-        assert_eq!(failure.text(false, false), want);
-        assert!(failure.text(false, true).contains("Request: r-7\n"));
-        assert!(failure.text(true, false).starts_with("\u{1b}[1;31mError:\u{1b}[0m "));
+        assert_eq!(failure.text(false), want);
+        assert!(failure.text(true).starts_with("\u{1b}[1;31mError:\u{1b}[0m "));
     }
 
     #[test]
@@ -332,7 +327,7 @@ mod tests {
                     Caused by: the table is newer\n\
                     Caused by: schema 9\n\
                     Hint: abx daemon logs\n";
-        assert_eq!(failure.text(false, false), want);
+        assert_eq!(failure.text(false), want);
     }
 
     #[test]

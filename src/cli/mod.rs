@@ -11,6 +11,7 @@ mod modes;
 mod output;
 mod progress;
 mod relay;
+mod signals;
 mod start_args;
 mod table;
 mod terminal;

@@ -85,7 +85,7 @@ impl Output {
         if self.json {
             self.data(&failure.document());
         } else {
-            self.err(&failure.text(self.color, self.verbose));
+            self.err(&failure.text(self.color));
         }
     }
 

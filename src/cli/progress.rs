@@ -8,7 +8,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use super::output::{Output, clean};
 use super::table::bytes;
 use super::terminal;
-use crate::client::Progress;
+use crate::client::{Meanwhile, Progress};
 
 /// Operations that end sooner are not worth a word.
 const QUIET_TIME: Duration = Duration::from_secs(1);
@@ -28,42 +28,67 @@ pub(crate) struct Bar<'a> {
     terminal: bool,
     columns: usize,
     begun: Instant,
-    drawn: Option<Instant>,
+    /// What was told last, drawn or not.
+    last: Progress,
+    drawn: Option<Drawn>,
+}
+
+/// What stands on the terminal, or was printed last.
+struct Drawn {
+    at: Instant,
     text: String,
+    line: String,
 }
 
 impl<'a> Bar<'a> {
-    /// For a call that begins now.
-    pub(crate) fn new(output: &'a Output) -> Self {
+    /// For a call that begins now; `doing` stands there until the operation tells more.
+    pub(crate) fn new(output: &'a Output, doing: &str) -> Self {
         let terminal = stderr().is_terminal();
-        Self::on(output, terminal)
+        Self::on(output, terminal, doing)
     }
 
-    fn on(output: &'a Output, terminal: bool) -> Self {
+    fn on(output: &'a Output, terminal: bool, doing: &str) -> Self {
         let columns = if terminal { terminal::size(stderr()).map(|s| s.cols.into()) } else { None };
         let columns = columns.filter(|c| *c > 0).unwrap_or(USUAL_COLUMNS);
-        Self { output, terminal, columns, begun: Instant::now(), drawn: None, text: String::new() }
+        let last = Progress { text: doing.to_owned(), ..Progress::default() };
+        Self { output, terminal, columns, begun: Instant::now(), last, drawn: None }
     }
 
-    /// Shows it, if it is time to.
-    pub(crate) fn show(&mut self, progress: &Progress) {
-        let pull = progress.current_bytes.is_some() || progress.text.to_ascii_lowercase().starts_with("pull");
-        if self.output.quiet || progress.text.is_empty() || (!pull && self.begun.elapsed() < QUIET_TIME) {
+    /// Takes note of what happens, and shows it if it is time to.
+    pub(crate) fn hear(&mut self, event: Meanwhile) {
+        match event {
+            Meanwhile::Progress(progress) if progress.text.is_empty() => {}
+            Meanwhile::Progress(progress) => self.last = progress,
+            Meanwhile::Waiting => {}
+        }
+        self.show();
+    }
+
+    fn show(&mut self) {
+        let Progress { text, current_bytes, .. } = &self.last;
+        let pull = current_bytes.is_some() || text.to_ascii_lowercase().starts_with("pull");
+        let elapsed = self.begun.elapsed();
+        if self.output.quiet || text.is_empty() || (!pull && elapsed < QUIET_TIME) {
             return;
         }
-        let changed = progress.text != self.text;
+        let mut line = line(&self.last);
+        if self.terminal && elapsed >= QUIET_TIME {
+            line.push_str(&format!("  {}", time(elapsed)));
+        }
         let pause = if self.terminal { REDRAW } else { REPEAT };
-        if !changed && self.drawn.is_some_and(|drawn| drawn.elapsed() < pause) {
+        let stands = self
+            .drawn
+            .as_ref()
+            .is_some_and(|drawn| drawn.line == line || (drawn.text == *text && drawn.at.elapsed() < pause));
+        if stands {
             return;
         }
-        let line = line(progress);
         if self.terminal {
             self.output.err(&format!("\r\u{1b}[K{}", cut(&line, self.columns.saturating_sub(1))));
         } else {
             self.output.note(&line);
         }
-        self.drawn = Some(Instant::now());
-        self.text.clone_from(&progress.text);
+        self.drawn = Some(Drawn { at: Instant::now(), text: text.clone(), line });
     }
 
     /// Clears the line, so that what follows begins on a clean one.
@@ -71,6 +96,13 @@ impl<'a> Bar<'a> {
         if self.terminal && self.drawn.is_some() {
             self.output.err("\r\u{1b}[K");
         }
+    }
+}
+
+fn time(elapsed: Duration) -> String {
+    match elapsed.as_secs() {
+        seconds @ 0..60 => format!("{seconds}s"),
+        seconds => format!("{}m {}s", seconds / 60, seconds % 60),
     }
 }
 
@@ -103,17 +135,27 @@ fn cut(text: &str, columns: usize) -> String {
 mod tests {
     use super::*;
 
-    fn progress(text: &str, current: Option<u64>, total: Option<u64>) -> Progress {
-        Progress { op: None, text: text.to_owned(), current_bytes: current, total_bytes: total }
+    fn progress(text: &str, current: Option<u64>, total: Option<u64>) -> Meanwhile {
+        let text = text.to_owned();
+        Meanwhile::Progress(Progress { op: None, text, current_bytes: current, total_bytes: total })
+    }
+
+    /// As if this much time had gone by.
+    fn age(bar: &mut Bar<'_>, seconds: u64) {
+        let by = Duration::from_secs(seconds);
+        bar.begun -= by;
+        if let Some(drawn) = &mut bar.drawn {
+            drawn.at -= by;
+        }
     }
 
     #[test]
     fn a_pull_is_told_at_once_and_its_numbers_are_not_repeated_on_every_event() {
         let (output, captured) = Output::captured(false, false);
-        let mut bar = Bar::on(&output, false);
-        bar.show(&progress("Pulling debian:stable-slim", Some(1 << 20), Some(4 << 20)));
-        bar.show(&progress("Pulling debian:stable-slim", Some(2 << 20), Some(4 << 20)));
-        bar.show(&progress("Extracting", Some(5), None));
+        let mut bar = Bar::on(&output, false, "starting");
+        bar.hear(progress("Pulling debian:stable-slim", Some(1 << 20), Some(4 << 20)));
+        bar.hear(progress("Pulling debian:stable-slim", Some(2 << 20), Some(4 << 20)));
+        bar.hear(progress("Extracting", Some(5), None));
         bar.finish();
         let want = "Pulling debian:stable-slim  1.0 MiB of 4.0 MiB (25%)\nExtracting  5 B\n";
         assert_eq!((captured.err.text().as_str(), captured.out.text().as_str()), (want, ""));
@@ -121,11 +163,47 @@ mod tests {
 
     #[test]
     fn what_ends_within_a_second_is_not_worth_a_word() {
+        for terminal in [false, true] {
+            let (output, captured) = Output::captured(false, false);
+            let mut bar = Bar::on(&output, terminal, "saving");
+            bar.hear(progress("saving x-20260201", None, None));
+            bar.hear(Meanwhile::Waiting);
+            bar.finish();
+            assert_eq!(captured.err.text(), "");
+        }
+    }
+
+    #[test]
+    fn what_was_told_once_at_the_start_is_shown_after_a_second() {
         let (output, captured) = Output::captured(false, false);
-        let mut bar = Bar::on(&output, false);
-        bar.show(&progress("Stopping", None, None));
+        let mut bar = Bar::on(&output, false, "saving");
+        bar.hear(progress("saving x-20260201", None, None));
+        for _ in 0..60 {
+            age(&mut bar, 1);
+            bar.hear(Meanwhile::Waiting);
+        }
         bar.finish();
-        assert_eq!(captured.err.text(), "");
+        assert_eq!(captured.err.text(), "saving x-20260201\n");
+        let (output, captured) = Output::captured(false, false);
+        let mut bar = Bar::on(&output, false, "importing");
+        age(&mut bar, 2);
+        bar.hear(Meanwhile::Waiting);
+        assert_eq!(captured.err.text(), "importing\n");
+    }
+
+    #[test]
+    fn on_a_terminal_the_seconds_tick_in_one_line_that_goes() {
+        let (output, captured) = Output::captured(false, false);
+        let mut bar = Bar::on(&output, true, "saving");
+        for seconds in [1, 1, 70] {
+            age(&mut bar, seconds);
+            bar.hear(Meanwhile::Waiting);
+            bar.hear(Meanwhile::Waiting);
+        }
+        bar.finish();
+        let clear = "\r\u{1b}[K";
+        let want = format!("{clear}saving  1s{clear}saving  2s{clear}saving  1m 12s{clear}");
+        assert_eq!(captured.err.text(), want);
     }
 
     #[test]

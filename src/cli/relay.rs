@@ -1,47 +1,30 @@
-//! Moves bytes between the user's streams and a command in a sandbox: a thread for input, one for signals, one for
-//! what must not wait behind input; output is the caller's.
+//! Moves bytes between the user's streams and a command in a sandbox: a thread for input, one for what must not wait
+//! behind input; output is the caller's.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
 
 use nix::poll::PollFlags;
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGWINCH};
-use signal_hook::iterator::Signals;
 
 use super::detach::{Keys, Splitter, Typed};
 use super::failure::{Failure, chain};
 use super::modes::Tracker;
 use super::output::{end_by_broken_pipe, raw_stderr, raw_stdout, wait_until};
-use super::terminal::{Modes, RawMode, size};
+use super::signals::{Control, End, Live, Verdict, Watch};
+use super::terminal::RawMode;
 use crate::client::{Frame, RawStream, Sender};
 use crate::proto::stream::{Exit, Size};
 
 /// Bytes of input read at once: a terminal gives less, a pipe holds as much.
 const INPUT_BYTES: usize = 64 * 1024;
 
-/// How long the main thread has to end after a signal that ends the client, before the signal does it: it may be stuck
-/// on an output that nobody reads.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-
-/// How a stream ended.
-pub(crate) enum End {
-    /// The command did.
-    Exit(Exit),
-    /// The user left.
-    Detached,
-    /// A signal to this process.
-    Signal(i32),
-}
-
 /// What to connect with the command.
 pub(crate) struct Relay {
     stream: RawStream,
-    signals: Signals,
+    watch: Watch,
     /// Whether standard input is passed on.
     pub(crate) input: bool,
     /// The size the command's terminal was opened with, if it has one.
@@ -52,60 +35,28 @@ pub(crate) struct Relay {
     pub(crate) raw: Option<RawMode>,
 }
 
-/// Catches signals from here on. To be called before the command runs, so that none ends this process between.
-///
-/// # Errors
-/// The system's.
-pub(crate) fn catch_signals() -> Result<Signals, Failure> {
-    Signals::new([SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGCONT])
-        .map_err(|error| Failure::local("failed to catch signals", &error))
-}
-
-#[derive(Clone, Default)]
-struct Verdict(Arc<Mutex<Option<End>>>);
-
-impl Verdict {
-    /// The first one stands.
-    fn give(&self, end: End) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(end);
-    }
-
-    fn take(&self) -> Option<End> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-enum Control {
-    Resize(Size),
-    Signal(u8),
-}
-
 impl Relay {
     /// Connects nothing but output yet.
-    pub(crate) fn new(stream: RawStream, signals: Signals) -> Self {
-        Self { stream, signals, input: false, tty: None, keys: None, raw: None }
+    pub(crate) fn new(stream: RawStream, watch: Watch) -> Self {
+        Self { stream, watch, input: false, tty: None, keys: None, raw: None }
     }
 
     /// Runs until the command ends, the user leaves, or a signal ends this process. The terminal is as it was
     /// afterwards.
     ///
     /// # Errors
-    /// When the stream breaks or an output cannot be written.
+    /// When the stream breaks, an output cannot be written, or the terminal cannot be made raw.
     pub(crate) fn run(self) -> Result<End, Failure> {
-        let Self { mut stream, signals, input, tty, keys, raw } = self;
+        let Self { mut stream, watch, input, tty, keys, raw } = self;
+        if let Some(raw) = &raw {
+            raw.pass_keys().map_err(|error| not_raw(&error))?;
+        }
         let verdict = Verdict::default();
         let sender = stream.sender();
         let (control, queue) = channel();
         let controls = sender.clone();
         thread::spawn(move || send_controls(&controls, &queue));
-        let watch = Watch {
-            tty,
-            raw: raw.as_ref().map(RawMode::modes),
-            verdict: verdict.clone(),
-            sender: sender.clone(),
-        };
-        let handle = signals.handle();
-        thread::spawn(move || watch.run(signals, |c| drop(control.send(c))));
+        watch.begin(Live { tty, verdict: verdict.clone(), sender: sender.clone(), control });
         if input {
             let (sender, verdict) = (sender.clone(), verdict.clone());
             thread::spawn(move || send_input(&sender, keys.as_ref(), &verdict));
@@ -127,7 +78,7 @@ impl Relay {
         }
         drop(raw);
         sender.hang_up();
-        handle.close();
+        drop(watch);
         end
     }
 }
@@ -216,53 +167,6 @@ fn send_input(sender: &Sender, keys: Option<&Keys>, verdict: &Verdict) {
     }
 }
 
-/// What the thread for signals needs.
-struct Watch {
-    tty: Option<Size>,
-    raw: Option<Arc<Modes>>,
-    verdict: Verdict,
-    sender: Sender,
-}
-
-impl Watch {
-    fn run(&self, mut signals: Signals, send: impl Fn(Control)) {
-        let mut known = self.tty;
-        let mut resize = || {
-            let now = size(io::stdout());
-            if known.is_some() && now.is_some() && now != known {
-                known = now;
-                now.map(Control::Resize).into_iter().for_each(&send);
-            }
-        };
-        // It may have changed while the command was being started.
-        resize();
-        let mut forwarded = false;
-        for signal in &mut signals {
-            match signal {
-                SIGWINCH => resize(),
-                SIGCONT => {
-                    self.raw.iter().for_each(|modes| modes.renew());
-                    resize();
-                }
-                // A terminal's own keys arrive as input; what comes as a signal is for the command the first time.
-                SIGINT | SIGTERM if self.raw.is_none() && !forwarded => {
-                    forwarded = true;
-                    u8::try_from(signal).into_iter().map(Control::Signal).for_each(&send);
-                }
-                signal => return self.end(signal),
-            }
-        }
-    }
-
-    fn end(&self, signal: i32) {
-        self.verdict.give(End::Signal(signal));
-        self.sender.hang_up();
-        thread::sleep(LAST_WORDS);
-        self.raw.iter().for_each(|modes| modes.restore());
-        let _ = signal_hook::low_level::emulate_default_handler(signal);
-    }
-}
-
 /// The exit code and the last line for the user, where a stream ended by itself or by a signal.
 pub(crate) fn exit_code(end: &End) -> u8 {
     match end {
@@ -278,13 +182,17 @@ pub(crate) fn on_terminal() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// Puts the terminal behind standard input into raw mode.
+/// Puts the terminal behind standard input into raw mode, but for the keys that end or stop this process: nothing reads
+/// keys before the command runs.
 ///
 /// # Errors
 /// When it is no terminal.
-pub(crate) fn raw_mode() -> Result<RawMode, Failure> {
-    RawMode::enter(io::stdin()).map_err(|error| {
-        let causes = chain(&error).join(": ");
-        Failure::refused(format!("failed to set the terminal to raw mode: {causes}"))
-    })
+pub(crate) fn raw_mode(watch: &Watch) -> Result<RawMode, Failure> {
+    let raw = RawMode::enter(io::stdin()).map_err(|error| not_raw(&error))?;
+    watch.guard(&raw);
+    Ok(raw)
+}
+
+fn not_raw(error: &io::Error) -> Failure {
+    Failure::refused(format!("failed to set the terminal to raw mode: {}", chain(error).join(": ")))
 }

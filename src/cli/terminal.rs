@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
+use nix::sys::termios::{LocalFlags, SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
 
 use crate::proto::stream::Size;
 
@@ -32,12 +32,14 @@ pub(crate) struct Modes {
 
 struct State {
     before: Termios,
+    /// What is in force, and is set again after the process was stopped.
     raw: Termios,
     active: bool,
 }
 
 impl RawMode {
-    /// Puts a terminal into raw mode.
+    /// Puts a terminal into raw mode, in which the keys for signals still are that and lines of ours still begin on the
+    /// left.
     ///
     /// # Errors
     /// When it is no terminal.
@@ -46,6 +48,8 @@ impl RawMode {
         let before = tcgetattr(&fd)?;
         let mut raw = before.clone();
         cfmakeraw(&mut raw);
+        raw.local_flags |= before.local_flags & LocalFlags::ISIG;
+        raw.output_flags = before.output_flags;
         tcsetattr(&fd, SetArg::TCSADRAIN, &raw)?;
         let modes = Arc::new(Modes { fd, state: Mutex::new(State { before, raw, active: true }) });
         let for_panics = modes.clone();
@@ -55,6 +59,17 @@ impl RawMode {
             inner(info);
         }));
         Ok(Self { modes })
+    }
+
+    /// Makes every key input, and leaves output as it is sent.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub(crate) fn pass_keys(&self) -> io::Result<()> {
+        let mut state = self.modes.state.lock().unwrap_or_else(PoisonError::into_inner);
+        cfmakeraw(&mut state.raw);
+        tcsetattr(&self.modes.fd, SetArg::TCSADRAIN, &state.raw)?;
+        Ok(())
     }
 
     /// The modes, for another thread.
@@ -76,6 +91,14 @@ impl Modes {
         if std::mem::take(&mut state.active) {
             // Now, and not when the output has drained: it may be held by the user. A terminal that is gone needs
             // no restoring.
+            let _ = tcsetattr(&self.fd, SetArg::TCSANOW, &state.before);
+        }
+    }
+
+    /// Sets what was before while the process is stopped.
+    pub(crate) fn suspend(&self) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.active {
             let _ = tcsetattr(&self.fd, SetArg::TCSANOW, &state.before);
         }
     }

@@ -6,7 +6,7 @@ use super::output::Output;
 use super::output::tests::Captured;
 use super::perform;
 use crate::client::fake::{Fake, HELLO, Script, connector};
-use crate::proto::types::Session;
+use crate::proto::types::{Session, Status};
 
 /// Exit code, standard output, standard error.
 fn abx(fake: &Fake, words: &[&str]) -> (u8, String, String) {
@@ -24,6 +24,10 @@ fn abx(fake: &Fake, words: &[&str]) -> (u8, String, String) {
 fn session(name: &str) -> String {
     let session: Session = super::table::tests::session(name);
     serde_json::to_string(&session).expect("JSON")
+}
+
+fn session_that_is(name: &str, status: Status) -> String {
+    serde_json::to_string(&Session { status, ..super::table::tests::session(name) }).expect("JSON")
 }
 
 fn result(value: &str) -> String {
@@ -78,8 +82,7 @@ fn quiet_prints_names_and_json_the_document_as_it_came() {
 fn every_verb_says_what_it_did() {
     let block = "Session 'x' started.\n  Sandbox: session-x\nAttach with: abx attach session-x\n";
     for (words, want) in [
-        (&["stop", "x"][..], "Session 'x' stopped.\n"),
-        (&["resume", "x"], "Session 'x' resumed.\nAttach with: abx attach session-x\n"),
+        (&["resume", "x"][..], "Session 'x' resumed.\nAttach with: abx attach session-x\n"),
         (&["connect", "x"], "Session 'x' connected.\n"),
         (&["pause", "x"], "Session 'x' paused.\n"),
         (&["unpause", "x"], "Session 'x' unpaused.\n"),
@@ -89,6 +92,18 @@ fn every_verb_says_what_it_did() {
     ] {
         let fake = Fake::answers(&[&result(&session("x"))]);
         assert_eq!(abx(&fake, words), (0, want.to_owned(), String::new()), "{words:?}");
+    }
+}
+
+#[test]
+fn stop_says_what_the_session_is_where_it_was_not_stopped_by_it() {
+    for (status, want) in [
+        (Status::Stopped, "Session 'x' stopped.\n"),
+        (Status::Saved, "Session 'x' is saved.\n"),
+        (Status::Lost, "Session 'x' is lost.\n"),
+    ] {
+        let fake = Fake::answers(&[&result(&session_that_is("x", status))]);
+        assert_eq!(abx(&fake, &["stop", "x"]), (0, want.to_owned(), String::new()));
     }
 }
 
@@ -179,13 +194,31 @@ fn another_version_is_one_line_and_another_protocol_the_end() {
 }
 
 #[test]
-fn a_notice_of_the_daemon_is_said_once() {
+fn a_notice_of_the_daemon_is_said_once_by_whichever_command_hears_it() {
     let notice = "12 sessions of agentkernel found; to take them over, run abx import";
     let hello = HELLO.replace("\"notice\":null", &format!("\"notice\":\"{notice}\\u0007\""));
     let answers = vec![format!("{{\"jsonrpc\":\"2.0\",\"id\":ID,{}}}\n", result(&session("a"))).into_bytes()];
-    let fake = Fake::start(Script { hello: Some(hello), answers, raw: Vec::new() });
-    let (_, _, err) = abx(&fake, &["stop", "a", "a"]);
-    assert_eq!(err, format!("{notice}\\u{{7}}\n"));
+    let said = format!("{notice}\\u{{7}}\n");
+    for words in [
+        &["stop", "a", "a"][..],
+        &["get", "a", "--json"],
+        &["--version"],
+        &["--version", "--json"],
+        &["daemon", "start"],
+        &["daemon", "start", "--json"],
+        &["daemon", "status"],
+        &["doctor"],
+    ] {
+        let script = Script { hello: Some(hello.clone()), answers: answers.clone(), raw: Vec::new() };
+        let (_, out, err) = abx(&Fake::start(script), words);
+        assert_eq!(err.matches(&said).count(), 1, "{words:?}: {err}");
+        assert!(!out.contains(notice), "{words:?}: {out}");
+    }
+    // Another protocol keeps nobody from hearing it.
+    let hello = hello.replace("\"protocol\":1", "\"protocol\":2");
+    let script = Script { hello: Some(hello), answers, raw: Vec::new() };
+    let (exit, _, err) = abx(&Fake::start(script), &["ls"]);
+    assert!(exit == 6 && err.starts_with(&said), "{err}");
 }
 
 #[test]

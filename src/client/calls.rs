@@ -74,6 +74,18 @@ impl CallError {
     }
 }
 
+/// How often a caller that watches an operation hears of it while nothing comes: what it counts are seconds.
+const WAITING: Duration = Duration::from_millis(200);
+
+/// What happens before an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Meanwhile {
+    /// The operation told something.
+    Progress(Progress),
+    /// Nothing came for a while.
+    Waiting,
+}
+
 /// What an operation tells about itself before it ends.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Progress {
@@ -148,34 +160,32 @@ impl Client {
     /// # Errors
     /// The daemon's own, or why there is no answer.
     pub fn call<M: Method>(&mut self, params: &M::Params) -> Result<M::Result, CallError> {
-        self.call_with::<M>(params, &mut |_| {})
-    }
-
-    /// Calls a method; what the operation tells about itself meanwhile goes to `progress`.
-    ///
-    /// # Errors
-    /// As [`Client::call`].
-    pub fn call_with<M: Method>(
-        &mut self,
-        params: &M::Params,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Result<M::Result, CallError> {
-        let raw = self.call_document::<M>(params, progress)?;
-        parse::<M>(&raw)
+        parse::<M>(&self.call_document::<M>(params)?)
     }
 
     /// Calls a method and gives its result as it came, for output that keeps what this version does not know.
     ///
     /// # Errors
     /// As [`Client::call`].
-    pub fn call_document<M: Method>(
+    pub fn call_document<M: Method>(&mut self, params: &M::Params) -> Result<Box<RawValue>, CallError> {
+        self.exchange(M::NAME, &encode::<M>(params)?, None)
+    }
+
+    /// As [`Client::call_document`], but `watch` hears what happens before the answer.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn call_watched<M: Method>(
         &mut self,
         params: &M::Params,
-        progress: &mut dyn FnMut(Progress),
+        watch: &mut dyn FnMut(Meanwhile),
     ) -> Result<Box<RawValue>, CallError> {
-        let encode = |source| CallError::Encode { method: M::NAME.to_owned(), source };
-        let params = serde_json::value::to_raw_value(params).map_err(encode)?;
-        self.exchange(M::NAME, &params, progress)
+        let params = encode::<M>(params)?;
+        let gone = |source| CallError::Gone { source };
+        self.set_patience(Some(WAITING)).map_err(gone)?;
+        let result = self.exchange(M::NAME, &params, Some(watch));
+        self.set_patience(None).map_err(gone)?;
+        result
     }
 
     /// Calls a method by its name.
@@ -183,7 +193,7 @@ impl Client {
     /// # Errors
     /// As [`Client::call`].
     pub fn call_raw(&mut self, method: &str, params: &RawValue) -> Result<Box<RawValue>, CallError> {
-        self.exchange(method, params, &mut |_| {})
+        self.exchange(method, params, None)
     }
 
     /// Limits how long the next calls wait for the next bytes of an answer; none is for ever.
@@ -216,7 +226,7 @@ impl Client {
         &mut self,
         method: &str,
         params: &RawValue,
-        progress: &mut dyn FnMut(Progress),
+        watch: Option<Watch<'_>>,
     ) -> Result<Box<RawValue>, CallError> {
         self.last_id += 1;
         let id = self.last_id;
@@ -229,28 +239,28 @@ impl Client {
         }
         if let Err(source) = self.reader.get_ref().write_all(request.as_bytes()) {
             // A daemon that refuses the connection may have said why before it closed.
-            return self.answer(id, method, progress).map_err(|error| match error {
+            return self.answer(id, method, watch).map_err(|error| match error {
                 CallError::Remote(_) => error,
                 _ => CallError::Gone { source },
             });
         }
-        self.answer(id, method, progress)
+        self.answer(id, method, watch)
     }
 
     fn answer(
         &mut self,
         id: u64,
         method: &str,
-        progress: &mut dyn FnMut(Progress),
+        mut watch: Option<Watch<'_>>,
     ) -> Result<Box<RawValue>, CallError> {
         let id = id.to_string();
         loop {
-            self.read_line()?;
+            self.read_line(&mut watch)?;
             let garbled = |source| CallError::Garbled { method: method.to_owned(), source };
             let incoming: Incoming<'_> = serde_json::from_slice(&self.line).map_err(garbled)?;
             if incoming.method.is_some() {
-                if let Some(event) = event(&incoming) {
-                    progress(event);
+                if let (Some(event), Some(watch)) = (event(&incoming), &mut watch) {
+                    watch(Meanwhile::Progress(event));
                 }
                 continue;
             }
@@ -266,18 +276,30 @@ impl Client {
         }
     }
 
-    fn read_line(&mut self) -> Result<(), CallError> {
+    fn read_line(&mut self, watch: &mut Option<Watch<'_>>) -> Result<(), CallError> {
         self.line.clear();
-        match self.reader.read_until(b'\n', &mut self.line) {
-            Ok(_) if self.line.ends_with(b"\n") => Ok(()),
-            Ok(_) => Err(CallError::Gone { source: io::ErrorKind::UnexpectedEof.into() }),
-            Err(error) if is_timeout(&error) => {
-                let limit = self.reader.get_ref().read_timeout().ok().flatten().unwrap_or_default();
-                Err(CallError::Silent { limit })
+        loop {
+            // What was read of a line before the time was up is kept in it.
+            match (self.reader.read_until(b'\n', &mut self.line), &mut *watch) {
+                (Ok(_), _) if self.line.ends_with(b"\n") => return Ok(()),
+                (Ok(_), _) => return Err(CallError::Gone { source: io::ErrorKind::UnexpectedEof.into() }),
+                (Err(error), Some(watch)) if is_timeout(&error) => watch(Meanwhile::Waiting),
+                (Err(error), None) if is_timeout(&error) => {
+                    let limit = self.reader.get_ref().read_timeout().ok().flatten().unwrap_or_default();
+                    return Err(CallError::Silent { limit });
+                }
+                (Err(source), _) => return Err(CallError::Gone { source }),
             }
-            Err(source) => Err(CallError::Gone { source }),
         }
     }
+}
+
+/// Who hears what happens before an answer.
+type Watch<'a> = &'a mut dyn FnMut(Meanwhile);
+
+fn encode<M: Method>(params: &M::Params) -> Result<Box<RawValue>, CallError> {
+    serde_json::value::to_raw_value(params)
+        .map_err(|source| CallError::Encode { method: M::NAME.to_owned(), source })
 }
 
 /// Understands the result of a method.
@@ -322,7 +344,7 @@ fn is_timeout(error: &io::Error) -> bool {
 mod tests {
     use super::super::fake::{Fake, client};
     use super::*;
-    use crate::proto::methods::{Empty, NameParams, SessionGet, StoreLoad};
+    use crate::proto::methods::{NameParams, SessionGet, StoreLoad};
 
     #[test]
     fn progress_that_comes_before_the_answer_reaches_the_caller() {
@@ -334,16 +356,36 @@ mod tests {
         ]);
         let mut seen = Vec::new();
         let row = client(&fake)
-            .call_with::<StoreLoad>(&NameParams { name: "a".to_owned() }, &mut |event| seen.push(event))
+            .call_watched::<StoreLoad>(&NameParams { name: "a".to_owned() }, &mut |event| seen.push(event))
             .expect("an answer");
-        assert_eq!(row, None);
+        assert_eq!(row.get(), "null");
         let want = Progress {
             op: Some("a".to_owned()),
             text: "Pulling".to_owned(),
             current_bytes: Some(5),
             total_bytes: Some(9),
         };
-        assert_eq!(seen, [want]);
+        seen.retain(|event| *event != Meanwhile::Waiting);
+        assert_eq!(seen, [Meanwhile::Progress(want)]);
+    }
+
+    #[test]
+    fn who_watches_hears_of_silence_and_an_answer_in_pieces_is_whole() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let mut waited = 0;
+        let watch = &mut |event| {
+            assert_eq!(event, Meanwhile::Waiting);
+            waited += 1;
+            let piece = match waited {
+                1 => "{\"jsonrpc\":\"2.0\",\"id\":1,\"res",
+                3 => "ult\":null}\n",
+                _ => "",
+            };
+            (&theirs).write_all(piece.as_bytes()).expect("write");
+        };
+        let params = NameParams { name: "a".to_owned() };
+        let row = Client::new(ours).call_watched::<StoreLoad>(&params, watch).expect("an answer");
+        assert_eq!((row.get(), waited), ("null", 3));
     }
 
     #[test]
@@ -396,6 +438,5 @@ mod tests {
         let error =
             client(&fake).call::<SessionGet>(&NameParams { name: "a".to_owned() }).expect_err("garbled");
         assert!(error.to_string().contains("session.get"), "{error}");
-        let _ = Empty {};
     }
 }

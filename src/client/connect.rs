@@ -13,12 +13,13 @@ use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr};
 
 use super::calls::{CallError, Client};
-use super::hello::{HELLO_LIMIT, greet};
+use super::hello::{ABX, HELLO_LIMIT, PROBE, greet};
 use super::launch::Launcher;
 use super::peer::{daemon_pid, peer};
 use super::stream::{RawStream, StreamError};
 use crate::paths::{Home, PathError};
 use crate::proto::errors::Kind;
+use crate::proto::methods::HelloResult;
 use crate::proto::stream::Open;
 use crate::proto::version::{PROTOCOL, VERSION};
 
@@ -190,10 +191,7 @@ impl Connector {
     /// When there is no daemon, none can be started, it does not answer, or it speaks another protocol.
     pub fn connect(&self) -> Result<Client, ConnectError> {
         let client = self.connect_any_protocol()?;
-        let hello = client.hello();
-        if hello.protocol != PROTOCOL {
-            return Err(ConnectError::Protocol { version: hello.version.clone(), protocol: hello.protocol });
-        }
+        same_protocol(client.hello())?;
         Ok(client)
     }
 
@@ -202,7 +200,7 @@ impl Connector {
     /// # Errors
     /// As [`Connector::connect`], but for the protocol.
     pub fn connect_any_protocol(&self) -> Result<Client, ConnectError> {
-        self.reach(|stream| self.greet(stream))
+        self.reach(|stream| self.greet(stream, ABX))
     }
 
     /// Opens a raw stream. Versions travel in its opening.
@@ -210,7 +208,10 @@ impl Connector {
     /// # Errors
     /// As [`Connector::connect`], or when the daemon refuses to run the command.
     pub fn open(&self, open: &Open) -> Result<RawStream, StreamError> {
-        let answers = || Self { autostart: false, ..self.clone() }.connect_any_protocol().map(drop);
+        let answers = || {
+            let probe = Self { autostart: false, ..self.clone() };
+            probe.reach(|stream| probe.greet(stream, PROBE)).map(drop)
+        };
         let opened = self.reach(|stream| match RawStream::open(stream, open, &answers) {
             Err(StreamError::Refused(remote)) if remote.error.kind() == Some(Kind::ShuttingDown) => {
                 Err(Attempt::Again(ConnectError::Greeting { source: CallError::Remote(remote) }))
@@ -220,10 +221,10 @@ impl Connector {
         opened.map_err(|source| StreamError::Connect { source })?
     }
 
-    fn greet(&self, stream: UnixStream) -> Result<Client, Attempt> {
+    fn greet(&self, stream: UnixStream, caller: &str) -> Result<Client, Attempt> {
         let who = peer(&stream);
         let mut client = Client::new(stream);
-        let hello = greet(&mut client).map_err(|error| match error {
+        let hello = greet(&mut client, caller).map_err(|error| match error {
             CallError::Silent { .. } => {
                 Attempt::Final(ConnectError::Hung { pid: daemon_pid(&self.home, who) })
             }
@@ -305,6 +306,17 @@ impl Connector {
         }
         Ok(Dial::Stream(stream))
     }
+}
+
+/// Checks that daemon and client understand each other.
+///
+/// # Errors
+/// When they do not.
+pub fn same_protocol(hello: &HelloResult) -> Result<(), ConnectError> {
+    if hello.protocol == PROTOCOL {
+        return Ok(());
+    }
+    Err(ConnectError::Protocol { version: hello.version.clone(), protocol: hello.protocol })
 }
 
 /// Connects without waiting: a blocking connect to a stopped daemon whose queue is full never returns.

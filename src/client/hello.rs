@@ -9,12 +9,18 @@ use crate::proto::version::{PROTOCOL, VERSION};
 /// How long a daemon may take to greet. It answers from memory, so one that takes longer hangs.
 pub(super) const HELLO_LIMIT: Duration = Duration::from_secs(10);
 
+/// How a command line calls itself, which shows its user what the daemon has to say.
+pub(super) const ABX: &str = "abx";
+
+/// How it calls itself where it only asks whether anybody answers: what the daemon has to say once would be lost.
+pub(super) const PROBE: &str = "abx probe";
+
 /// Says who calls and asks who answers.
 ///
 /// # Errors
 /// As [`Client::call`]; `Silent` after [`HELLO_LIMIT`].
-pub(super) fn greet(client: &mut Client) -> Result<HelloResult, CallError> {
-    let params = HelloParams { client: "abx".to_owned(), version: VERSION.to_owned(), protocol: PROTOCOL };
+pub(super) fn greet(client: &mut Client, caller: &str) -> Result<HelloResult, CallError> {
+    let params = HelloParams { client: caller.to_owned(), version: VERSION.to_owned(), protocol: PROTOCOL };
     client.set_patience(Some(HELLO_LIMIT)).map_err(|source| CallError::Gone { source })?;
     let hello = client.call::<DaemonHello>(&params)?;
     client.set_patience(None).map_err(|source| CallError::Gone { source })?;

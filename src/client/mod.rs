@@ -12,8 +12,8 @@ mod launch;
 mod peer;
 mod stream;
 
-pub use calls::{CallError, Client, Progress, RemoteError};
-pub use connect::{ConnectError, Connector};
+pub use calls::{CallError, Client, Meanwhile, Progress, RemoteError};
+pub use connect::{ConnectError, Connector, same_protocol};
 pub use launch::daemon_program;
 pub use peer::{Peer, daemon_pid};
 pub use stream::{Frame, RawStream, Sender, StreamError};

@@ -105,7 +105,6 @@ impl Failure {
                 hint: self.hint.clone(),
                 causes: self.causes.clone(),
                 session: self.session.clone(),
-                request: None,
             }),
         }
     }
@@ -113,9 +112,14 @@ impl Failure {
 
 /// A name as a shell needs it in a hint.
 pub(super) fn quoted(name: &str) -> String {
-    let plain =
-        |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '@' | '%' | '+' | ',');
-    if name.chars().all(plain) { name.to_owned() } else { format!("'{}'", name.replace('\'', "'\\''")) }
+    let plain = |c: char| {
+        c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '@' | '%' | '+' | ',' | '/')
+    };
+    if !name.is_empty() && name.chars().all(plain) {
+        name.to_owned()
+    } else {
+        format!("'{}'", name.replace('\'', "'\\''"))
+    }
 }
 
 impl From<NameError> for Failure {
@@ -192,6 +196,13 @@ mod tests {
     fn an_engines_limit_is_told_as_a_limit() {
         let failure = Failure::from(EngineError::Limit { text: "120 layers are too many".to_owned() });
         assert_eq!((failure.kind, failure.message.as_str()), (Kind::Limit, "120 layers are too many"));
+    }
+
+    #[test]
+    fn a_name_is_quoted_only_where_a_shell_needs_it() {
+        assert_eq!(quoted("session-a.b_c-1:@%+,/"), "session-a.b_c-1:@%+,/");
+        assert_eq!(quoted(""), "''");
+        assert_eq!(quoted("it's 数据"), "'it'\\''s 数据'");
     }
 
     #[test]

@@ -99,11 +99,12 @@ impl Write for &LogFile {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if inner.bytes >= inner.limit {
-            // A log that cannot be set aside is worth more than none: it goes on where it is.
-            if let Ok(file) = set_aside(&inner.path).and_then(|()| append(&inner.path)) {
-                inner.file = file;
+            match set_aside(&inner.path).and_then(|()| append(&inner.path)) {
+                Ok(file) => (inner.file, inner.bytes) = (file, 0),
+                // A log that cannot be set aside is worth more than none, but not a full disk.
+                Err(_) if inner.bytes >= inner.limit.saturating_mul(2) => return Ok(line.len()),
+                Err(_) => {}
             }
-            inner.bytes = 0;
         }
         inner.file.write_all(line)?;
         inner.bytes += line.len() as u64;
@@ -130,7 +131,11 @@ fn append(path: &Path) -> io::Result<File> {
 fn set_aside(path: &Path) -> io::Result<()> {
     let mut older = path.as_os_str().to_owned();
     older.push(".1");
-    fs::rename(path, older)
+    match fs::rename(path, older) {
+        // It was set aside before, and the next could not be made.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        renamed => renamed,
+    }
 }
 
 #[cfg(test)]
@@ -153,6 +158,22 @@ mod tests {
         assert_eq!(fs::metadata(&path).expect("meta").permissions().mode() & 0o777, 0o600);
         LogFile::open(&path, 10).expect("opens");
         assert_eq!(fs::read_to_string(dir.path().join("abxd.log.1")).expect("read"), "third line\n");
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_set_aside_goes_on_and_stops_at_twice_the_limit() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let path = dir.path().join("abxd.log");
+        let in_the_way = dir.path().join("abxd.log.1");
+        fs::create_dir(&in_the_way).expect("create");
+        let log = LogFile::open(&path, 10).expect("opens");
+        let write = |line: &str| (&log).write_all(line.as_bytes()).expect("writes");
+        (0..100).for_each(|_| write("a line\n"));
+        assert_eq!(fs::read_to_string(&path).expect("read"), "a line\n".repeat(3));
+        fs::remove_dir(&in_the_way).expect("remove");
+        write("on again\n");
+        assert_eq!(fs::read_to_string(&path).expect("read"), "on again\n");
+        assert_eq!(fs::read_to_string(&in_the_way).expect("read"), "a line\n".repeat(3));
     }
 
     #[test]

@@ -118,7 +118,7 @@ fn spec(params: &StartParams, template: &Template, place: Place<'_>) -> Result<S
 }
 
 fn find_template(config: &Config, name: &str) -> Result<Template, Failure> {
-    config.templates.get(name).map(|setting| setting.value.clone()).ok_or_else(|| {
+    config.template(name).ok_or_else(|| {
         let known: Vec<&str> = config.templates.keys().map(String::as_str).collect();
         Failure::params(format!("no template is named '{name}'; there is: {}", known.join(", ")))
             .hint(format!("add [templates.{name}] to config.toml, then: abx daemon restart"))
@@ -306,6 +306,23 @@ mod tests {
         assert_eq!(session.spec.profile, Profile::Moderate);
         assert_eq!(session.spec.limits.pids, Some(4096));
         assert_eq!((session.timeout_ms, session.idle_ms), (None, None));
+    }
+
+    #[test]
+    fn what_a_template_leaves_out_comes_from_base_and_then_from_what_is_built_in() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let file = dir.path().join("config.toml");
+        let text = "[templates.base]\nuser = \"1000\"\nidle = \"2h\"\n[templates.py]\nmemory = \"4g\"\nidle = \"1h\"\n";
+        std::fs::write(&file, text).expect("write");
+        let config = Config::load(&file, &Flags::default()).expect("loads");
+        let none = Path::new("/nonexistent");
+        let guarded = Guarded { home: none, socket: none, engine_socket: None };
+        let place = Place { config: &config, guarded: &guarded };
+        let params = StartParams { template: Some("py".into()), ..named("a") };
+        let started = session(&params, place).expect("starts");
+        assert_eq!(started.image.as_deref(), Some(BASE_IMAGE));
+        assert_eq!(started.spec.user.as_deref(), Some("1000"));
+        assert_eq!((started.idle_ms, started.spec.limits.memory_bytes), (Some(3_600_000), Some(4 << 30)));
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Putting the daemon's parts together: table, engine, driver, timers, watcher, methods.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -123,9 +122,7 @@ fn engine_settings(config: &Config, remembered: Option<String>) -> Settings {
 async fn legacy_notice(store: &Store) -> Option<String> {
     let found: Vec<(usize, String)> = paths::legacy_stores()
         .into_iter()
-        .filter_map(|old| {
-            Some((count_sessions(&old.dir)?, format!("{} in {}", old.origin, old.dir.display())))
-        })
+        .filter_map(|old| Some((old.count()?, format!("{} in {}", old.origin, old.dir.display()))))
         .collect();
     if found.is_empty() {
         return None;
@@ -135,23 +132,23 @@ async fn legacy_notice(store: &Store) -> Option<String> {
     let notice =
         format!("{total} old session files ({}) can be taken over with: abx import", places.join(", "));
     tracing::info!("{notice}");
-    let remembered = notice.clone();
-    let new = store
-        .write(move |tx| {
-            let new = tx.meta(TOLD_KEY).as_ref() != Some(&remembered);
-            tx.set_meta(TOLD_KEY, &remembered).map(|()| new)
-        })
-        .await;
-    new.is_ok_and(|new| new).then_some(notice)
+    let told = store.write(|tx| Ok(tx.meta(TOLD_KEY))).await;
+    told.is_ok_and(|told| told.as_ref() != Some(&notice)).then_some(notice)
 }
 
-/// Number of session files in a directory of an older tool; none if there are none, or no such directory.
-fn count_sessions(dir: &Path) -> Option<usize> {
-    /// Enough to know that there are many.
-    const MOST: usize = 10_000;
-    let entries = std::fs::read_dir(dir).ok()?.take(MOST).flatten();
-    let count = entries.filter(|e| e.path().extension().is_some_and(|x| x == "json")).count();
-    (count > 0).then_some(count)
+impl Driver {
+    /// Remembers that the user was told of old session files, in these words. Does not wait for it.
+    pub(super) fn remember_told(&self, notice: String) {
+        let this = self.clone();
+        tokio::spawn(async move {
+            let store = this.0.store.clone();
+            let remembered =
+                this.submit(async move { Ok(store.write(move |tx| tx.set_meta(TOLD_KEY, &notice)).await?) });
+            if let Err(error) = remembered.await {
+                tracing::warn!(%error, "failed to remember what the user was told; it will be said again");
+            }
+        });
+    }
 }
 
 struct Draining(Driver);

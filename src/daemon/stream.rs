@@ -16,7 +16,7 @@ use super::driver::Driver;
 use super::exec::{Ended, ExecRequest, Handle, Live, TIMED_OUT, start_refusal};
 use super::failure::Failure;
 use super::framing::replay::Replay;
-use super::framing::{Peer, RawHandler};
+use super::framing::{Peer, RawHandler, wrong};
 use super::shutdown::Shutdown;
 use crate::engine::Chunk;
 use crate::engine::docker::start_failure;
@@ -74,8 +74,9 @@ impl RawStreams {
             Ok(Ok(_)) if line.ends_with(b"\n") => {}
             _ => return Err(Failure::params("the opening of a raw stream is one line of JSON")),
         }
-        let open: Open =
-            serde_json::from_slice(&line).map_err(|e| Failure::params(format!("the opening: {e}")))?;
+        let line = std::str::from_utf8(&line).map_err(|_| Failure::params("the opening is not UTF-8"))?;
+        let open: Open = serde_json::from_str(line)
+            .map_err(|error| Failure::params(format!("the opening: {}", wrong(line, &error))))?;
         if open.protocol != PROTOCOL {
             let text = format!("abx speaks protocol {}, abxd {VERSION} speaks {PROTOCOL}", open.protocol);
             return Err(Failure::params(text).hint("abx daemon restart"));

@@ -69,7 +69,7 @@ pub fn errors_md() -> String {
         "# Errors\n\n\
          Rendered from `src/proto/errors.rs`; do not edit. Programs look at `data.kind`: it is stable, the message is \
          prose.\nA kind that a client does not know is to be treated as `internal`. `data` may also hold `hint`, \
-         `causes` (outermost\nfirst), `session` and `request` (the id in the daemon's log).\n\n\
+         `causes` (outermost\nfirst) and `session`.\n\n\
          | code | kind | meaning |\n| ---: | --- | --- |\n",
     );
     for kind in Kind::ALL {

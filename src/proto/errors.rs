@@ -91,9 +91,6 @@ pub struct ErrorData {
     /// The session that the error is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// The request's id in the daemon's log.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request: Option<String>,
 }
 
 /// The error object of JSON-RPC, as abx sends it.

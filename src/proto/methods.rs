@@ -78,50 +78,52 @@ methods! {
     RpcDiscover = "rpc.discover" (Empty) -> serde_json::Value, [],
         "Gives the OpenRPC document of this daemon.";
     SessionStart = "session.start" (StartParams) -> Session,
-        [SessionExists, InvalidName, WorkspaceMissing, ImageNotFound, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
+        [SessionExists, InvalidName, WorkspaceMissing, Limit, ImageNotFound, SandboxLost, WrongState, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Creates a session: the row first, then its sandbox, then running. On failure both are gone and the name is free.";
     SessionList = "session.list" (ListParams) -> Vec<Session>, [],
         "Lists sessions, newest first. Never waits for an engine.";
     SessionGet = "session.get" (NameParams) -> Session, [SessionNotFound],
         "Gives one session. Never waits for an engine.";
     SessionStop = "session.stop" (StopParams) -> Session,
-        [SessionNotFound, WrongState, EngineUnavailable, EngineTimeout, EngineError],
+        [SessionNotFound, WrongState, Busy, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Stops the sandbox: TERM, grace, KILL. Container and files stay. A stopped session is left as it is.";
     SessionSave = "session.save" (SaveParams) -> SaveResult,
-        [SessionNotFound, WrongState, SandboxLost, Limit, EngineUnavailable, EngineTimeout, EngineError, StoreFull],
+        [SessionNotFound, WrongState, Busy, SandboxLost, Limit, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Takes a snapshot with the sandbox stopped, or under a pause with `keep_running`.";
     SessionResume = "session.resume" (ResumeParams) -> Session,
-        [SessionNotFound, SnapshotNotFound, SandboxLost, WrongState, WorkspaceMissing, EngineUnavailable, EngineTimeout, EngineError],
+        [SessionNotFound, SnapshotNotFound, SandboxLost, WrongState, Busy, WorkspaceMissing, Limit, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Brings a session back: the same container if it still exists, else one made from the newest snapshot. `snapshot` goes back to that one, after saving what it replaces.";
     SessionDelete = "session.delete" (DeleteParams) -> DeleteResult,
-        [SessionNotFound, EngineUnavailable, EngineTimeout, EngineError],
+        [SessionNotFound, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Removes the container and the row, and the snapshots unless they are to be kept.";
     SessionConnect = "session.connect" (NameParams) -> Session,
-        [SessionNotFound, SandboxLost, WrongState, EngineUnavailable, EngineTimeout, EngineError],
+        [SessionNotFound, SnapshotNotFound, SandboxLost, WrongState, Busy, WorkspaceMissing, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Resumes the session if it does not run, and stamps `last_connected`.";
     SessionPause = "session.pause" (NameParams) -> Session,
-        [SessionNotFound, WrongState, EngineUnavailable, EngineTimeout, EngineError],
+        [SessionNotFound, WrongState, Busy, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Freezes the sandbox; its memory is kept.";
     SessionUnpause = "session.unpause" (NameParams) -> Session,
-        [SessionNotFound, WrongState, EngineUnavailable, EngineTimeout, EngineError],
+        [SessionNotFound, WrongState, Busy, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Thaws a paused sandbox.";
     SessionFork = "session.fork" (ForkParams) -> Session,
-        [SessionNotFound, SessionExists, InvalidName, SnapshotNotFound, SandboxLost, WrongState, EngineUnavailable, EngineTimeout, EngineError],
+        [SessionNotFound, SessionExists, InvalidName, SnapshotNotFound, SandboxLost, WrongState, Busy, WorkspaceMissing, Limit, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Starts a new session from a snapshot of this one, taken now if none is named.";
     SessionRename = "session.rename" (RenameParams) -> Session,
-        [SessionNotFound, SessionExists, InvalidName, EngineUnavailable, EngineTimeout, EngineError],
+        [SessionNotFound, SessionExists, InvalidName, StoreFull, StoreBusy],
         "Gives the session, and its sandbox, another name.";
-    SessionUpdate = "session.update" (UpdateParams) -> Session, [SessionNotFound],
+    SessionUpdate = "session.update" (UpdateParams) -> Session,
+        [SessionNotFound, StoreFull, StoreBusy],
         "Changes timeout, idle time or metadata. One call makes one change: all of it or none.";
-    SessionImport = "session.import" (ImportParams) -> Vec<ImportOutcome>, [StoreFull, StoreBusy],
+    SessionImport = "session.import" (ImportParams) -> Vec<ImportOutcome>,
+        [StoreFull, StoreBusy],
         "Takes over rows of the older tools. Adopts a container that still exists; never overwrites a row.";
     SnapshotList = "snapshot.list" (SnapshotListParams) -> Vec<Snapshot>, [SessionNotFound],
         "Lists snapshots, newest first: of one session, or all.";
     SnapshotDelete = "snapshot.delete" (SnapshotDeleteParams) -> Vec<String>,
-        [SnapshotNotFound, EngineUnavailable, EngineTimeout, EngineError],
+        [SnapshotNotFound, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Deletes snapshots by name and gives the names of those deleted.";
     ExecRun = "exec.run" (ExecRunParams) -> ExecResult,
-        [SessionNotFound, WrongState, CommandNotFound, CommandNotExecutable, EngineUnavailable, EngineTimeout, EngineError],
+        [SessionNotFound, WrongState, Busy, SandboxLost, Limit, CommandNotFound, CommandNotExecutable, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Runs a command to its end and gives its output, cut at 1 MiB per stream. A command's own failure is a result, not an error.";
     StoreSave = "store.save" (StoreRow) -> StoreRow, [SessionExists, InvalidName, StoreFull, StoreBusy],
         "Keeps a row for a sandbox that this daemon does not run. Overwrites only rows of its own kind.";
@@ -129,7 +131,8 @@ methods! {
         "Gives such a row with everything that was stored, or null.";
     StoreListAll = "store.list_all" (Empty) -> Vec<StoreRow>, [],
         "Lists such rows, without their other values.";
-    StoreDelete = "store.delete" (NameParams) -> StoreDeleteResult, [],
+    StoreDelete = "store.delete" (NameParams) -> StoreDeleteResult,
+        [StoreFull, StoreBusy],
         "Deletes such a row, if it is there.";
 }
 
@@ -213,7 +216,7 @@ pub struct Setting {
     pub name: String,
     /// Its value; secrets are masked.
     pub value: String,
-    /// `flag`, `environment NAME`, a file's path, or `default`.
+    /// `flag NAME`, `environment NAME`, a file's path, or `default`.
     pub source: String,
 }
 

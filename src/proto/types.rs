@@ -269,7 +269,8 @@ pub struct EngineInfo {
     pub name: String,
     /// The address in use, or the one that was chosen last.
     pub address: Option<String>,
-    /// Where the address came from: `flag`, `config`, `DOCKER_HOST`, `context NAME` or `default`.
+    /// Where the address came from, for people: `flag --engine`, a file's path, `environment DOCKER_HOST`,
+    /// `context "NAME", ` and who chose it, `default sockets`, or that the sessions are there.
     pub source: Option<String>,
     /// The engine's own version.
     pub version: Option<String>,

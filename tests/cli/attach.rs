@@ -1,14 +1,17 @@
 //! `abx attach` on a real terminal with a scripted daemon.
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 
 use abx::proto::stream::{FrameKind, Size};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::termios::LocalFlags;
 use nix::unistd::Pid;
 
 use super::abx;
 use super::daemon::{Daemon, Stream};
 use super::terminal::Terminal;
+use crate::support::until;
 
 fn command(daemon: &Daemon, more: &[&str]) -> Command {
     let mut command = abx(daemon.home());
@@ -80,7 +83,9 @@ fn a_new_size_is_told() {
 
 #[test]
 fn signals_and_a_daemon_that_dies_leave_the_terminal_as_it_was() {
-    for (number, code) in [(Some(Signal::SIGTERM), 143), (Some(Signal::SIGHUP), 129), (None, 125)] {
+    let signals = [(Signal::SIGTERM, 143), (Signal::SIGHUP, 129), (Signal::SIGQUIT, 131)];
+    let signals = signals.map(|(number, code)| (Some(number), code));
+    for (number, code) in signals.into_iter().chain([(None, 125)]) {
         let (daemon, terminal) = (Daemon::answering("null"), Terminal::new());
         let before = terminal.modes();
         let (mut child, stream) = attached(&daemon, &terminal, &[]);
@@ -91,6 +96,50 @@ fn signals_and_a_daemon_that_dies_leave_the_terminal_as_it_was() {
         assert_eq!(child.wait().expect("ended").code(), Some(code), "{number:?}");
         assert_eq!(terminal.modes(), before, "{number:?}");
     }
+}
+
+#[test]
+fn a_client_that_is_stopped_gives_the_terminal_back_until_it_goes_on() {
+    let (daemon, terminal) = (Daemon::answering("null"), Terminal::new());
+    let before = terminal.modes();
+    let (mut child, mut stream) = attached(&daemon, &terminal, &[]);
+    let raw = terminal.modes();
+    signal(&child, Signal::SIGTSTP);
+    until("the terminal to be given back", || (terminal.modes() == before).then_some(()));
+    signal(&child, Signal::SIGCONT);
+    until("the terminal to be raw again", || (terminal.modes() == raw).then_some(()));
+    stream.exit(0, None);
+    assert_eq!(child.wait().expect("ended").code(), Some(0));
+    assert_eq!(terminal.modes(), before);
+}
+
+#[test]
+fn a_signal_ends_it_while_the_engine_does_not_answer_and_the_terminal_is_as_it_was() {
+    for number in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGQUIT, Signal::SIGHUP] {
+        let (daemon, terminal) = (Daemon::answering("null"), Terminal::new());
+        let before = terminal.modes();
+        let mut child = terminal.spawn(command(&daemon, &[]));
+        let mut opening = daemon.opening();
+        assert!(terminal.is_raw(), "what is typed ahead is for the command");
+        assert!(terminal.modes().local_flags.contains(LocalFlags::ISIG), "the keys for signals work");
+        signal(&child, number);
+        assert_eq!(child.wait().expect("ended").signal(), Some(number as i32));
+        assert!(opening.next().is_none());
+        assert_eq!(terminal.modes(), before, "{number}");
+    }
+}
+
+#[test]
+fn a_refusal_leaves_the_terminal_as_it_was() {
+    let (daemon, terminal) = (Daemon::answering("null"), Terminal::new());
+    let before = terminal.modes();
+    let mut child = terminal.spawn(command(&daemon, &[]));
+    daemon.opening().refuse("session_not_found", "no session is named 'x'");
+    assert_eq!(child.wait().expect("ended").code(), Some(125));
+    assert_eq!(terminal.modes(), before);
+    let shown = terminal.wait_for("abx list\r\n");
+    let error = "\u{1b}[1;31mError:\u{1b}[0m no session is named 'x'\r\n";
+    assert!(shown.starts_with(error), "{shown:?}");
 }
 
 #[test]

@@ -46,9 +46,14 @@ impl Daemon {
         self.dir.path()
     }
 
+    /// The next raw stream, which waits for its answer.
+    pub(crate) fn opening(&self) -> Stream {
+        self.streams.recv_timeout(LONG).expect("a raw stream")
+    }
+
     /// The next raw stream, already told that it runs.
     pub(crate) fn stream(&self) -> Stream {
-        let mut stream = self.streams.recv_timeout(LONG).expect("a raw stream");
+        let mut stream = self.opening();
         stream
             .write(format!("{{\"exec\":\"e1\",\"version\":\"{}\",\"protocol\":1}}\n", version()).as_bytes());
         stream
@@ -99,6 +104,12 @@ impl Stream {
     pub(crate) fn exit(&mut self, exit_code: i32, reason: Option<&str>) {
         let exit = Exit { exit_code, reason: reason.map(str::to_owned) };
         self.send(FrameKind::Exit, &serde_json::to_vec(&exit).expect("JSON"));
+    }
+
+    /// Answers the opening with an error.
+    pub(crate) fn refuse(&mut self, kind: &str, message: &str) {
+        let error = serde_json::json!({"code": 1, "message": message, "data": {"kind": kind}});
+        self.write(format!("{}\n", serde_json::json!({ "error": error })).as_bytes());
     }
 
     fn write(&mut self, bytes: &[u8]) {

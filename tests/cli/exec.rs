@@ -91,6 +91,18 @@ fn the_first_interrupt_is_the_commands_and_the_second_the_clients() {
 }
 
 #[test]
+fn a_signal_ends_it_while_the_engine_does_not_answer() {
+    for number in [Signal::SIGINT, Signal::SIGTERM] {
+        let daemon = Daemon::answering("null");
+        let mut child = abx(daemon.home()).args(["exec", "x", "--", "sleep"]).spawn().expect("spawn");
+        let mut opening = daemon.opening();
+        signal(&child, number);
+        assert_eq!(child.wait().expect("ended").signal(), Some(number as i32));
+        assert!(opening.next().is_none());
+    }
+}
+
+#[test]
 fn interrupts_work_while_the_command_does_not_read_its_input() {
     let daemon = Daemon::answering("null");
     let mut child = abx(daemon.home())

@@ -36,5 +36,11 @@ fn nothing_is_started_and_nothing_made_where_that_is_not_wanted() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("Hint: abx daemon start"));
     let output = abx(&home).arg("--version").output().expect("output");
     assert_eq!(output.stdout, format!("abx {}\n", env!("CARGO_PKG_VERSION")).into_bytes());
+    let output = abx(&home).arg("doctor").output().expect("output");
+    let report = String::from_utf8(output.stdout).expect("text");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(report.contains("FAILED   daemon"), "{report}");
+    assert!(report.contains("settings that abxd would start with:\n  home = "), "{report}");
+    assert!(report.contains("/home (environment ABX_HOME)\n"), "{report}");
     assert!(!home.exists());
 }

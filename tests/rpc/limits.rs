@@ -113,6 +113,26 @@ fn at_most_128_calls_wait_on_one_connection_and_the_next_one_waits_unread() {
 }
 
 #[test]
+fn a_batch_whose_answers_are_too_long_together_leaves_some_out_and_says_so() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let made = home.dir().join("made");
+    let fill = |id| json!({"jsonrpc": "2.0", "id": id, "method": "debug.fill", "params": {"bytes": LIMIT}});
+    let mut entries: Vec<Value> = (0..1_000).map(fill).collect();
+    entries[999]["method"] = json!("debug.touch");
+    entries[999]["params"] = json!({"file": made});
+    let text = daemon.connect().send(serde_json::to_string(&entries).expect("JSON")).end().rest();
+    let answers: Vec<Value> = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(answers.len(), 1_000);
+    assert!(answers.iter().enumerate().all(|(id, answer)| answer["id"] == id));
+    let whole = answers.iter().filter(|answer| answer["error"].is_null()).count();
+    assert_eq!(whole, 7, "as many as go into 64 MiB with what stands around them");
+    assert!(answers[whole..].iter().all(|answer| answer["error"]["data"]["kind"] == "limit"));
+    assert!(!made.exists());
+    assert!(memory_kib(daemon.pid()) < 256 * 1024, "{} KiB", memory_kib(daemon.pid()));
+}
+
+#[test]
 fn a_client_that_has_gone_makes_room_even_while_its_calls_go_on() {
     let home = Home::new();
     let daemon = Daemon::start(&home);

@@ -9,7 +9,8 @@ use crate::cli::args::AttachArgs;
 use crate::cli::context::Context;
 use crate::cli::failure::Failure;
 use crate::cli::output::clean;
-use crate::cli::relay::{self, End, Relay};
+use crate::cli::relay::{self, Relay};
+use crate::cli::signals::{End, Watch};
 use crate::cli::terminal;
 use crate::proto::stream::Open;
 
@@ -19,7 +20,7 @@ pub(crate) fn run(context: &Context, args: AttachArgs) -> Result<u8, Failure> {
         let hint = format!("abx exec -i {} -- CMD", quoted(&args.name));
         return Err(Failure::refused("attach needs a terminal on standard input and output").with_hint(hint));
     }
-    let signals = relay::catch_signals()?;
+    let watch = Watch::start()?;
     let mut env = BTreeMap::new();
     pass_terminal_type(&mut env);
     let size = terminal::size(io::stdout());
@@ -32,6 +33,8 @@ pub(crate) fn run(context: &Context, args: AttachArgs) -> Result<u8, Failure> {
         attach: true,
         ..Open::default()
     };
+    // First: a terminal that cannot be used must not leave a shell behind.
+    let raw = relay::raw_mode(&watch)?;
     let stream = context.open(&open)?;
     let keys = args.detach_keys;
     context.output.note(&if keys.is_none() {
@@ -39,11 +42,11 @@ pub(crate) fn run(context: &Context, args: AttachArgs) -> Result<u8, Failure> {
     } else {
         format!("Detach with {keys}")
     });
-    let mut relay = Relay::new(stream, signals);
+    let mut relay = Relay::new(stream, watch);
     relay.input = true;
     relay.tty = size;
     relay.keys = Some(keys);
-    relay.raw = Some(relay::raw_mode()?);
+    relay.raw = Some(raw);
     let end = relay.run()?;
     if let Some(line) = last_line(&end, &args.name) {
         context.output.note(&line);

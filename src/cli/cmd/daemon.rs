@@ -19,7 +19,7 @@ use crate::cli::context::{Context, understand};
 use crate::cli::failure::{Failure, chain};
 use crate::cli::output::{clean, clean_lines};
 use crate::cli::table::pairs;
-use crate::client::{CallError, ConnectError, Connector, daemon_program};
+use crate::client::{CallError, ConnectError, Connector, daemon_program, same_protocol};
 use crate::proto::errors::{Kind, WireError};
 use crate::proto::methods::{DaemonInfo, DaemonInfoResult, DaemonShutdown, Empty, HelloResult};
 use crate::proto::types::EngineInfo;
@@ -64,7 +64,7 @@ pub(crate) fn run(context: &Context, verb: DaemonCommand) -> Result<u8, Failure>
 
 /// Prints this program's version, and the daemon's if one runs. Never starts one.
 pub(crate) fn versions(context: &Context) -> Result<u8, Failure> {
-    let daemon = || quiet_connector(context).connect_any_protocol().ok().map(|c| c.hello().clone());
+    let daemon = || context.greet(&quiet_connector(context)).ok().map(|c| c.hello().clone());
     if context.output.json {
         let daemon = daemon().map(|h| serde_json::json!({ "version": h.version, "protocol": h.protocol }));
         let document = serde_json::json!({ "version": VERSION, "protocol": PROTOCOL, "daemon": daemon });
@@ -89,7 +89,7 @@ pub(crate) fn versions(context: &Context) -> Result<u8, Failure> {
 pub(crate) fn stop(context: &Context) -> Result<Option<i32>, Failure> {
     let deadline = Instant::now() + STOP_LIMIT;
     let mut client = loop {
-        match quiet_connector(context).connect_any_protocol() {
+        match context.greet(&quiet_connector(context)) {
             Ok(client) => break client,
             Err(ConnectError::NotListening { .. }) => return Ok(None),
             Err(ConnectError::Hung { pid: Some(pid) }) => return end_hung(context, pid).map(Some),
@@ -160,9 +160,9 @@ fn is_zombie(pid: i32) -> bool {
 }
 
 fn start(context: &Context) -> Result<u8, Failure> {
-    let running = quiet_connector(context).connect_any_protocol().is_ok();
-    let connector = Connector::new(context.connector.home().clone(), true);
-    let client = connector.connect()?;
+    let running = context.greet(&quiet_connector(context)).is_ok();
+    let client = context.greet(&Connector::new(context.connector.home().clone(), true))?;
+    same_protocol(client.hello())?;
     let HelloResult { pid, version, .. } = client.hello();
     let text = match running {
         true => format!("abxd is already running (process {pid})."),
@@ -201,10 +201,9 @@ fn exec(context: &Context, engine: Option<String>, log: Option<String>) -> Failu
 }
 
 fn status(context: &Context) -> Result<u8, Failure> {
-    let connector = Connector::new(context.connector.home().clone(), false);
-    let mut client = connector.connect_any_protocol()?;
+    let mut client = context.greet(&quiet_connector(context))?;
     let hello = client.hello().clone();
-    let raw = client.call_document::<DaemonInfo>(&Empty {}, &mut |_| {})?;
+    let raw = client.call_document::<DaemonInfo>(&Empty {})?;
     if context.output.json {
         context.output.data(raw.get());
         return Ok(0);

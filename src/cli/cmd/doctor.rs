@@ -1,5 +1,7 @@
 //! `abx doctor`: what abx needs, what is wrong, and how to mend it.
 
+mod settings;
+
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -11,12 +13,11 @@ use serde::Serialize;
 
 use super::daemon::engine_text;
 use crate::cli::context::Context;
-use crate::cli::failure::{FAILED, Failure, chain};
+use crate::cli::failure::{FAILED, Failure};
 use crate::cli::output::clean;
 use crate::cli::table::bytes;
 use crate::client::{CallError, Client};
-use crate::config::{Config, Flags};
-use crate::paths::{self, Home, MAX_SOCKET_PATH_BYTES};
+use crate::paths::{self, Home};
 use crate::proto::methods::{DaemonInfo, DaemonInfoResult, Empty};
 use crate::proto::version::{PROTOCOL, VERSION};
 
@@ -69,13 +70,22 @@ impl Check {
 /// Runs every check. Exits with 1 if one failed.
 pub(crate) fn run(context: &Context) -> Result<u8, Failure> {
     let home = context.connector.home();
-    let mut checks = vec![home_check(home), socket_check(home)];
-    let (config, settings) = settings_check(home);
-    checks.push(config);
-    match context.connector.connect_any_protocol() {
+    let (file, own) = settings::file(home);
+    let mut checks = vec![home_check(home), socket_check(home), file];
+    let mut info = None;
+    match context.greet(&context.connector) {
         Ok(mut client) => {
             checks.push(daemon_check(&client));
-            checks.extend(info_checks(&mut client));
+            match settled_info(&mut client) {
+                Ok(found) => {
+                    checks.extend(info_checks(&found));
+                    info = Some(found);
+                }
+                Err(error) => {
+                    let failure = Failure::from(error);
+                    checks.push(Check::failed("engine", failure.message(), "abx daemon restart"));
+                }
+            }
         }
         Err(error) => {
             let failure = Failure::from(error);
@@ -85,17 +95,19 @@ pub(crate) fn run(context: &Context) -> Result<u8, Failure> {
     }
     checks.push(space_check(home.root()));
     checks.push(legacy_check());
+    let settings = settings::rows(home, info.as_ref(), own);
     let failed = checks.iter().any(|check| check.verdict == Verdict::Failed);
     if context.output.json {
         let document = serde_json::json!({ "checks": checks, "settings": settings });
         context.output.data(&document.to_string());
     } else {
-        context.output.data(&text(&checks, &settings));
+        let title = if info.is_some() { "settings:" } else { "settings that abxd would start with:" };
+        context.output.data(&format!("{}\n{title}\n{}", text(&checks), settings::text(&settings)));
     }
     Ok(if failed { FAILED } else { 0 })
 }
 
-fn text(checks: &[Check], settings: &[SettingRow]) -> String {
+fn text(checks: &[Check]) -> String {
     let mut lines = Vec::new();
     for check in checks {
         let mark = match check.verdict {
@@ -108,15 +120,6 @@ fn text(checks: &[Check], settings: &[SettingRow]) -> String {
         if let Some(fix) = &check.fix {
             lines.push(format!("                    fix: {}", clean(fix)));
         }
-    }
-    lines.push("settings:".to_owned());
-    for setting in settings {
-        lines.push(format!(
-            "  {} = {} ({})",
-            clean(&setting.name),
-            clean(&setting.value),
-            clean(&setting.source)
-        ));
     }
     lines.join("\n")
 }
@@ -148,47 +151,13 @@ fn home_check(home: &Home) -> Check {
 
 fn socket_check(home: &Home) -> Check {
     let socket = home.socket();
-    let length = socket.as_os_str().len();
-    if length > MAX_SOCKET_PATH_BYTES {
-        return Check::failed(
-            "socket",
-            format!("{} has {length} bytes, over the limit of {MAX_SOCKET_PATH_BYTES}", socket.display()),
-            "name a shorter one with --socket or ABX_SOCKET, or leave them out",
-        );
-    }
     match fs::metadata(socket) {
         Ok(meta) if meta.mode() & 0o077 != 0 => Check::failed(
             "socket",
             format!("{} is open to others (mode {:o})", socket.display(), meta.mode() & 0o777),
             "abx daemon restart",
         ),
-        _ => Check::ok("socket", format!("{} ({length} bytes)", socket.display())),
-    }
-}
-
-#[derive(Debug, Serialize)]
-struct SettingRow {
-    name: String,
-    value: String,
-    source: String,
-}
-
-fn settings_check(home: &Home) -> (Check, Vec<SettingRow>) {
-    let place = home.config();
-    match Config::load(&place, &Flags::default()) {
-        Ok(config) => {
-            let rows = config.explain().into_iter().map(|(name, value, source)| SettingRow {
-                name,
-                value,
-                source: source.to_string(),
-            });
-            let there = if place.exists() { "" } else { " (not there: defaults apply)" };
-            (Check::ok("settings", format!("{}{there}", place.display())), rows.collect())
-        }
-        Err(error) => {
-            let why = chain(&error).join(": ");
-            (Check::failed("settings", why, format!("mend or move away {}", place.display())), Vec::new())
-        }
+        _ => Check::ok("socket", format!("{} ({} bytes)", socket.display(), socket.as_os_str().len())),
     }
 }
 
@@ -207,17 +176,10 @@ fn daemon_check(client: &Client) -> Check {
     }
 }
 
-fn info_checks(client: &mut Client) -> Vec<Check> {
-    let info = match settled_info(client) {
-        Ok(info) => info,
-        Err(error) => {
-            let failure = Failure::from(error);
-            return vec![Check::failed("engine", failure.message(), "abx daemon restart")];
-        }
-    };
+fn info_checks(info: &DaemonInfoResult) -> Vec<Check> {
     let DaemonInfoResult { engines, notices, .. } = info;
     let mut checks = Vec::new();
-    for engine in &engines {
+    for engine in engines {
         let mut why = engine_text(engine);
         if engine.health == "ok" {
             checks.push(Check::ok("engine", why));
@@ -240,7 +202,7 @@ fn info_checks(client: &mut Client) -> Vec<Check> {
             ));
         }
     }
-    checks.extend(notices.into_iter().map(|n| Check::warning("notice", n, "abx daemon logs")));
+    checks.extend(notices.iter().map(|n| Check::warning("notice", n, "abx daemon logs")));
     checks
 }
 
@@ -279,10 +241,8 @@ fn legacy_check() -> Check {
     let found: Vec<String> = paths::legacy_stores()
         .into_iter()
         .filter_map(|store| {
-            let entries = fs::read_dir(&store.dir).ok()?;
-            let count =
-                entries.flatten().filter(|e| e.path().extension().is_some_and(|x| x == "json")).count();
-            (count > 0).then(|| format!("{count} of {} in {}", store.origin, store.dir.display()))
+            let count = store.count()?;
+            Some(format!("{count} of {} in {}", store.origin, store.dir.display()))
         })
         .collect();
     if found.is_empty() {
@@ -311,32 +271,11 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_path_over_the_limit_fails() {
-        let dir = tempfile::tempdir().expect("temporary directory");
-        let long = Path::new("/").join("s".repeat(200));
-        let home = Home::find(Some(dir.path()), Some(&long)).expect("a home");
-        assert_eq!(socket_check(&home).verdict, Verdict::Failed);
-    }
-
-    #[test]
-    fn a_broken_file_of_settings_fails_and_is_named() {
-        let dir = tempfile::tempdir().expect("temporary directory");
-        let home = Home::find(Some(dir.path()), None).expect("a home");
-        fs::write(home.config(), "[nonsense]\n").expect("write");
-        let (check, _) = settings_check(&home);
-        assert_eq!(check.verdict, Verdict::Failed);
-        assert!(check.why.contains("config.toml"), "{}", check.why);
-    }
-
-    #[test]
     fn the_report_lines_up_and_is_clean() {
         let checks = [Check::ok("home", "/h"), Check::failed("engine", "docker\ntried \u{1b}a", "start it")];
-        let settings =
-            [SettingRow { name: "log.level".into(), value: "info".into(), source: "default".into() }];
         let want = "ok       home       /h\n\
                     FAILED   engine     docker\n                    tried \\u{1b}a\n\
-                    \u{20}                   fix: start it\n\
-                    settings:\n  log.level = info (default)";
-        assert_eq!(text(&checks, &settings), want);
+                    \u{20}                   fix: start it";
+        assert_eq!(text(&checks), want);
     }
 }

@@ -8,6 +8,7 @@ use crate::cli::context::{Context, understand};
 use crate::cli::failure::Failure;
 use crate::cli::output::clean;
 use crate::cli::relay::{self, Relay};
+use crate::cli::signals::{End, Watch};
 use crate::cli::start_args::environment;
 use crate::cli::terminal;
 use crate::paths;
@@ -54,15 +55,17 @@ pub(crate) fn run(context: &Context, args: ExecArgs) -> Result<u8, Failure> {
         }
         return Ok(0);
     }
-    let signals = relay::catch_signals()?;
-    let mut relay = Relay::new(context.open(&open)?, signals);
+    let watch = Watch::start()?;
+    // First: a terminal that cannot be used must not leave a command behind.
+    let raw = (tty.is_some() && args.interactive && io::stdin().is_terminal())
+        .then(|| relay::raw_mode(&watch))
+        .transpose()?;
+    let mut relay = Relay::new(context.open(&open)?, watch);
     relay.input = args.interactive;
     relay.tty = tty;
-    if tty.is_some() && args.interactive && io::stdin().is_terminal() {
-        relay.raw = Some(relay::raw_mode()?);
-    }
+    relay.raw = raw;
     let end = relay.run()?;
-    if let relay::End::Exit(exit) = &end
+    if let End::Exit(exit) = &end
         && let Some(reason) = &exit.reason
     {
         context.output.note(&format!("abx: {}", clean(reason)));

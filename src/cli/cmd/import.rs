@@ -10,7 +10,7 @@ use nix::fcntl::OFlag;
 use serde::Serialize;
 
 use crate::cli::args::ImportArgs;
-use crate::cli::context::Context;
+use crate::cli::context::{Context, understand};
 use crate::cli::failure::{FAILED, Failure};
 use crate::cli::legacy::{self, Origin};
 use crate::cli::output::clean;
@@ -49,7 +49,7 @@ pub(crate) fn run(context: &Context, args: &ImportArgs) -> Result<u8, Failure> {
     if !rows.is_empty() {
         let mut client = context.connect()?;
         for batch in batches(rows) {
-            send(&mut client, batch, &mut reports)?;
+            send(context, &mut client, batch, &mut reports)?;
         }
     }
     Ok(tell(context, &reports))
@@ -170,9 +170,15 @@ fn batches(rows: Vec<(usize, ImportRow)>) -> Vec<Vec<(usize, ImportRow)>> {
     batches
 }
 
-fn send(client: &mut Client, batch: Vec<(usize, ImportRow)>, reports: &mut [Report]) -> Result<(), Failure> {
+fn send(
+    context: &Context,
+    client: &mut Client,
+    batch: Vec<(usize, ImportRow)>,
+    reports: &mut [Report],
+) -> Result<(), Failure> {
     let (places, rows): (Vec<usize>, Vec<ImportRow>) = batch.into_iter().unzip();
-    let outcomes = client.call::<SessionImport>(&ImportParams { rows })?;
+    let raw = context.call_on::<SessionImport>(client, &ImportParams { rows })?;
+    let outcomes = understand::<SessionImport>(&raw)?;
     if outcomes.len() != places.len() {
         return Err(
             Failure::daemon("abxd did not answer for every file", Vec::new()).with_hint("abx daemon restart")

@@ -32,7 +32,7 @@ pub(crate) fn run(context: &Context, verb: SessionCommand) -> Result<u8, Failure
         SessionCommand::Stop { name, grace } => {
             return each(context, name, |name| {
                 let params = StopParams { name, grace_ms: grace };
-                verb_on::<SessionStop>(context, &params, |s| done(s, "stopped"))
+                verb_on::<SessionStop>(context, &params, stopped)
             });
         }
         SessionCommand::Save(args) => save(context, args)?,
@@ -83,12 +83,22 @@ fn attach_line(session: &Session) -> String {
 
 /// A word as a shell takes it.
 pub(crate) fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | ':');
+    let plain = |c: char| {
+        c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '@' | '%' | '+' | ',' | '/')
+    };
     let word = clean(word);
     if !word.is_empty() && word.chars().all(plain) {
         word
     } else {
         format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+/// A session that was saved, or has nothing left to stop, is left as it was, and is said to be that.
+fn stopped(session: &Session) -> String {
+    match session.status {
+        Status::Stopped => done(session, "stopped"),
+        ref status => done(session, &format!("is {}", clean(status.as_str()))),
     }
 }
 
@@ -293,7 +303,8 @@ mod tests {
 
     #[test]
     fn a_word_is_quoted_only_where_a_shell_needs_it() {
-        assert_eq!(quoted("session-a.b_c-1"), "session-a.b_c-1");
+        assert_eq!(quoted("session-a.b_c-1:@%+,/"), "session-a.b_c-1:@%+,/");
+        assert_eq!(quoted(""), "''");
         assert_eq!(quoted("it's 数据"), "'it'\\''s 数据'");
     }
 

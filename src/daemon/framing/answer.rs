@@ -2,7 +2,6 @@
 
 use jsonrpsee::types::ErrorObjectOwned;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use super::envelope::NO_ID;
 use crate::proto::errors::{ErrorData, Kind, WireError};
@@ -26,19 +25,9 @@ const MAX_QUOTED_CHARS: usize = 80;
 /// What every response of the method table begins with, since its methods are called with id null.
 const TABLE_PREFIX: &str = r#"{"jsonrpc":"2.0","id":null,"#;
 
-/// Reads a method's params; by the time a method is called they are one object.
-///
-/// # Errors
-/// JSON-RPC's -32602 with kind `invalid_params` and the field in the message.
-pub fn params<T: DeserializeOwned>(params: &jsonrpsee::types::Params<'_>) -> Result<T, ErrorObjectOwned> {
-    serde_json::from_str(params.as_str().unwrap_or("{}"))
-        .map_err(|error| invalid_params(&format!("Invalid params: {error}")))
-}
-
-/// The error of a kind, for methods that fail without more to say.
-pub fn failure(kind: Kind, message: &str) -> ErrorObjectOwned {
-    let code = if kind == Kind::InvalidParams { INVALID_PARAMS } else { kind.code() };
-    ErrorObjectOwned::owned(code, message, Some(data(kind)))
+/// The error of a kind, as a method gives it.
+pub(super) fn failure(kind: Kind, message: &str) -> ErrorObjectOwned {
+    ErrorObjectOwned::owned(code(kind), message, Some(data(kind)))
 }
 
 /// An error object of JSON-RPC itself.
@@ -48,8 +37,7 @@ pub(super) fn plain(id: &str, code: i32, message: &str) -> Vec<u8> {
 
 /// An error of one of our kinds.
 pub(super) fn of_kind(id: &str, kind: Kind, message: &str) -> Vec<u8> {
-    let code = if kind == Kind::InvalidParams { INVALID_PARAMS } else { kind.code() };
-    error(id, &WireError { code, message: message.to_owned(), data: Some(data(kind)) })
+    error(id, &WireError { code: code(kind), message: message.to_owned(), data: Some(data(kind)) })
 }
 
 /// The answer to a message that is too long; `seen` bytes of it are known of.
@@ -110,8 +98,8 @@ pub(super) fn notification(method: &str, params: &impl Serialize) -> Option<Vec<
     serde_json::to_vec(&Notification { jsonrpc: "2.0", method, params }).ok()
 }
 
-fn invalid_params(message: &str) -> ErrorObjectOwned {
-    failure(Kind::InvalidParams, message)
+fn code(kind: Kind) -> i32 {
+    if kind == Kind::InvalidParams { INVALID_PARAMS } else { kind.code() }
 }
 
 fn data(kind: Kind) -> ErrorData {
@@ -137,18 +125,5 @@ mod tests {
         let (response, _) = module.raw_json_request(request, 1).await.expect("a response");
         let text = String::from_utf8(with_id(response.get(), "-1.50")).expect("text");
         assert_eq!(text, r#"{"jsonrpc":"2.0","id":-1.50,"result":1}"#);
-    }
-
-    #[test]
-    fn a_wrong_param_carries_its_kind_and_the_field() {
-        #[derive(Debug, serde::Deserialize)]
-        #[expect(dead_code, reason = "only read")]
-        struct Wanted {
-            name: String,
-        }
-        let error = params::<Wanted>(&jsonrpsee::types::Params::new(Some("{}"))).expect_err("no name");
-        assert_eq!(error.code(), INVALID_PARAMS);
-        assert!(error.message().contains("`name`"), "{error}");
-        assert_eq!(error.data().expect("data").get(), r#"{"kind":"invalid_params"}"#);
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
@@ -24,6 +25,10 @@ const CANCEL: &str = "$/cancelRequest";
 
 /// Longest part of an id that stands in the log, in characters.
 const MAX_LOGGED_ID_CHARS: usize = 40;
+
+/// Most bytes of a batch's answers together; as much as a few lists of all sessions have. Entries past it are answered with
+/// kind `limit`, and as far as that is known before, not carried out.
+const MAX_BATCH_ANSWER_BYTES: usize = 64 * 1024 * 1024;
 
 /// What all connections share.
 pub(crate) struct Dispatcher {
@@ -79,7 +84,10 @@ impl Connection {
         match envelope::parse(text) {
             Message::Bad { code, why } => Outcome::Ready(answer::plain(NO_ID, code, &why)),
             Message::One(entry) => self.entry(entry),
-            Message::Batch(entries) => batch(entries.into_iter().map(|entry| self.entry(entry)).collect()),
+            Message::Batch(entries) => {
+                let room = Room::default();
+                batch(entries.into_iter().map(|entry| self.entry_within(entry, &room)).collect())
+            }
         }
     }
 
@@ -93,6 +101,28 @@ impl Connection {
                     Outcome::Nothing
                 }
             },
+        }
+    }
+
+    /// An entry of a batch, whose answer is left out where there is no room for it.
+    fn entry_within(&self, entry: Entry<'_>, room: &Room) -> Outcome {
+        let id = match &entry {
+            Entry::Call(Call { id: None, .. }) => return self.entry(entry),
+            Entry::Call(Call { id: Some(id), .. }) | Entry::Invalid { id, .. } => (*id).to_owned(),
+        };
+        if room.is_full() {
+            let text = format!(
+                "the answers of the batch reach the limit of {MAX_BATCH_ANSWER_BYTES} bytes; this entry was not carried out"
+            );
+            return Outcome::Ready(answer::of_kind(&id, Kind::Limit, &text));
+        }
+        match self.entry(entry) {
+            Outcome::Nothing => Outcome::Nothing,
+            Outcome::Ready(answer) => Outcome::Ready(room.fit(&id, answer)),
+            Outcome::Pending(answer) => {
+                let room = room.clone();
+                Outcome::Pending(async move { answer.await.map(|answer| room.fit(&id, answer)) }.boxed())
+            }
         }
     }
 
@@ -207,6 +237,28 @@ impl fmt::Display for Logged<'_> {
     }
 }
 
+/// Counts the bytes of a batch's answers.
+#[derive(Clone, Default)]
+struct Room(Arc<AtomicUsize>);
+
+impl Room {
+    fn is_full(&self) -> bool {
+        self.0.load(Ordering::Relaxed) >= MAX_BATCH_ANSWER_BYTES
+    }
+
+    /// The answer, or in its place an error where the limit is passed with it.
+    fn fit(&self, id: &str, answer: Vec<u8>) -> Vec<u8> {
+        if self.0.fetch_add(answer.len(), Ordering::Relaxed) + answer.len() <= MAX_BATCH_ANSWER_BYTES {
+            return answer;
+        }
+        let text = format!(
+            "the answers of the batch pass the limit of {MAX_BATCH_ANSWER_BYTES} bytes; \
+             this entry was carried out, its answer left out"
+        );
+        answer::of_kind(id, Kind::Limit, &text)
+    }
+}
+
 fn batch(outcomes: Vec<Outcome>) -> Outcome {
     if !outcomes.iter().any(|outcome| matches!(outcome, Outcome::Pending(_))) {
         let answers = outcomes.into_iter().filter_map(|outcome| match outcome {
@@ -257,5 +309,22 @@ fn gave_up(id: &str, why: Abandoned) -> Vec<u8> {
             let text = "the daemon stopped before the answer was known";
             answer::of_kind(id, Kind::ShuttingDown, text)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batchs_answers_have_so_much_room_together_and_not_each() {
+        let room = Room::default();
+        let part = vec![b'1'; MAX_BATCH_ANSWER_BYTES / 4];
+        for _ in 0..4 {
+            assert_eq!(room.clone().fit("1", part.clone()).len(), part.len());
+        }
+        assert!(room.is_full());
+        let left_out = String::from_utf8(room.fit("\"a\"", b"{}".to_vec())).expect("text");
+        assert!(left_out.contains(r#""id":"a""#) && left_out.contains(r#""kind":"limit""#), "{left_out}");
     }
 }

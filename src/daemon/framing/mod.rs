@@ -17,6 +17,7 @@ mod envelope;
 mod http;
 mod json;
 mod length;
+mod params;
 pub mod replay;
 mod scan;
 mod stream;
@@ -35,7 +36,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 pub(super) use accept::Server;
-pub use answer::{failure, params};
+pub use params::{params, wrong};
 use replay::Replay;
 
 /// Most bytes of answers that wait for a client to read them. Past it nothing more is read of that client.
@@ -110,13 +111,6 @@ impl Notifier {
     pub fn notify(&self, method: &str, params: &impl Serialize) -> bool {
         let Some(queue) = &self.queue else { return false };
         answer::notification(method, params).is_some_and(|text| queue.try_send(text).is_ok())
-    }
-
-    /// Waits until the connection has ended. Cancel safe.
-    pub async fn closed(&self) {
-        if let Some(queue) = &self.queue {
-            queue.closed().await;
-        }
     }
 }
 

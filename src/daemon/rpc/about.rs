@@ -38,9 +38,13 @@ pub(super) fn register(module: &mut Module) {
     now::<DaemonHello, _>(module, |hello, app| {
         tracing::debug!(client = hello.client, version = hello.version, protocol = hello.protocol, "hello");
         let identity = &app.identity;
+        // Others may not show it to anybody.
         let ours = hello.client == "abx";
         let notice =
             identity.first_notice.clone().filter(|_| ours && !identity.told.swap(true, Ordering::Relaxed));
+        if let Some(notice) = &notice {
+            app.driver.remember_told(notice.clone());
+        }
         Ok(HelloResult {
             server: "abxd".to_owned(),
             version: VERSION.to_owned(),

@@ -13,6 +13,7 @@ mod classify;
 #[cfg(feature = "fault")]
 pub(super) mod debug;
 mod dispatch;
+mod eager;
 mod envelope;
 mod http;
 mod json;

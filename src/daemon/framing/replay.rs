@@ -4,6 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use super::eager::Eager;
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -12,12 +13,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 pub struct Replay<S> {
     prefix: Bytes,
     inner: S,
+    eager: Eager,
 }
 
 impl<S> Replay<S> {
     /// Puts `prefix` in front of what `inner` will still give.
     pub fn new(prefix: Bytes, inner: S) -> Self {
-        Self { prefix, inner }
+        Self { prefix, inner, eager: Eager::default() }
     }
 
     /// Gives the bytes not read again yet, and the stream.
@@ -38,7 +40,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Replay<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.prefix.is_empty() {
-            return Pin::new(&mut self.inner).poll_read(cx, buf);
+            let read = Pin::new(&mut self.inner).poll_read(cx, buf);
+            if read.is_pending() {
+                self.eager.poll(cx);
+            }
+            return read;
         }
         let taken = self.prefix.len().min(buf.remaining());
         buf.put_slice(&self.prefix[..taken]);
@@ -49,7 +55,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Replay<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Replay<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, buf)
+        let written = Pin::new(&mut self.inner).poll_write(cx, buf);
+        if written.is_ready() {
+            self.eager.answered();
+        }
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -65,7 +75,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Replay<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        if written.is_ready() {
+            self.eager.answered();
+        }
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::dispatch::{Connection, Outcome};
+use super::eager::Eager;
 use super::{Closing, HANGUP_CHECK, MAX_UNSENT_BYTES, STALL, hung_up, linger};
 
 /// Bytes asked of the system at a time; most requests are far shorter.
@@ -89,10 +90,15 @@ impl<C: Codec> Wire<C> {
     ) -> io::Result<()> {
         let mut pending = FuturesUnordered::new();
         let mut stall = Instant::now() + STALL;
+        let mut eager = Eager::default();
         loop {
             let more = self.take_messages(connection, &mut pending);
-            if self.send(stream)? || self.out.is_empty() {
+            let moved = self.send(stream)?;
+            if moved || self.out.is_empty() {
                 stall = Instant::now() + STALL;
+            }
+            if moved {
+                eager.answered();
             }
             if more && self.out.len() < MAX_UNSENT_BYTES {
                 continue;
@@ -120,6 +126,7 @@ impl<C: Codec> Wire<C> {
                         self.input = Input::Ended;
                     }
                 }
+                () = eager.awake(), if reads && pending.is_empty() => {}
                 () = connection.calls().freed(), if !connection.calls().has_room() => {}
                 () = tokio::time::sleep_until(stall), if !self.out.is_empty() => {
                     return Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its answers"));

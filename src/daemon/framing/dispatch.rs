@@ -16,6 +16,7 @@ use tracing::Instrument;
 use super::answer;
 use super::calls::{Abandoned, Calls, Work};
 use super::envelope::{self, Call, Entry, Message, NO_ID};
+use super::prepared::{self, Prepared};
 use super::{Notifier, Peer};
 use crate::daemon::shutdown::Shutdown;
 use crate::proto::errors::Kind;
@@ -178,13 +179,20 @@ impl Connection {
     }
 
     fn run(&self, id: Option<&str>, name: &'static str, callback: &MethodCallback, params: &str) -> Outcome {
-        let extensions = self.extensions.clone();
+        let mut extensions = self.extensions.clone();
         match callback {
             MethodCallback::Sync(method) => {
+                let slot = Prepared::default();
+                extensions.insert(slot.clone());
                 let params = Params::new(Some(params));
                 let call =
                     catch_unwind(AssertUnwindSafe(|| method(Id::Null, params, usize::MAX, extensions)));
-                finished(id, call.ok())
+                match (id, slot.take()) {
+                    (Some(id), Some(elements)) if call.is_ok() => {
+                        Outcome::Ready(prepared::answer(id, &elements))
+                    }
+                    (id, _) => finished(id, call.ok()),
+                }
             }
             MethodCallback::Async(method) => self.run_async(id, name, Arc::clone(method), params, extensions),
             MethodCallback::Subscription(_) | MethodCallback::Unsubscription(_) => Outcome::Nothing,

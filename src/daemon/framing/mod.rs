@@ -19,6 +19,7 @@ mod http;
 mod json;
 mod length;
 mod params;
+mod prepared;
 pub mod replay;
 mod scan;
 mod stream;
@@ -38,6 +39,7 @@ use tokio::time::Instant;
 
 pub(super) use accept::Server;
 pub use params::{params, wrong};
+pub use prepared::Prepared;
 use replay::Replay;
 
 /// Most bytes of answers that wait for a client to read them. Past it nothing more is read of that client.

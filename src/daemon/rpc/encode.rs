@@ -14,6 +14,13 @@ use crate::model::session::Session;
 #[derive(Debug, Clone)]
 pub(super) struct Encoded(Arc<RawValue>);
 
+impl Encoded {
+    /// The text, shared.
+    pub(super) fn into_raw(self) -> Arc<RawValue> {
+        self.0
+    }
+}
+
 impl Serialize for Encoded {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.0.serialize(serializer)
@@ -48,22 +55,25 @@ impl Encoder {
     /// Many sessions, in the same order. `total` is the number of sessions in the table: what is remembered beyond
     /// that is of sessions that are gone, and is dropped.
     pub(super) fn many(&self, sessions: &[Arc<Session>], total: usize) -> Vec<Encoded> {
-        let (encoded, stale): (Vec<_>, bool) = {
+        let (encoded, anew): (Vec<Encoded>, bool) = {
             let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
+            let mut anew = map.len() > total;
             let found = sessions.iter().map(|s| match map.get(&s.id) {
                 Some((revision, encoded)) if *revision == s.revision => encoded.clone(),
-                _ => encode(s),
+                _ => {
+                    anew = true;
+                    encode(s)
+                }
             });
-            (found.collect(), map.len() < total || map.len() > total)
+            (found.collect(), anew)
         };
-        let mut map = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if stale && sessions.len() == total {
-            map.clear();
-        }
-        for (session, encoded) in sessions.iter().zip(&encoded) {
-            if map.get(&session.id).is_none_or(|(revision, _)| *revision != session.revision) {
-                map.insert(session.id.clone(), (session.revision, encoded.clone()));
+        if anew {
+            let mut map = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            if sessions.len() == total {
+                map.clear();
             }
+            let fresh = sessions.iter().zip(&encoded);
+            map.extend(fresh.map(|(s, encoded)| (s.id.clone(), (s.revision, encoded.clone()))));
         }
         encoded
     }

@@ -59,10 +59,21 @@ fn now<M, R>(
     M: Method,
     R: Serialize + Clone + 'static,
 {
+    at_once::<M, R>(module, move |asked, app, _| handler(asked, app));
+}
+
+/// As [`now`], for a method that also looks at the call's extensions.
+fn at_once<M, R>(
+    module: &mut Module,
+    handler: impl Fn(M::Params, &App, &Extensions) -> Result<R, Failure> + Send + Sync + Clone + 'static,
+) where
+    M: Method,
+    R: Serialize + Clone + 'static,
+{
     module
-        .register_method(M::NAME, move |text: Params<'_>, app, _| {
+        .register_method(M::NAME, move |text: Params<'_>, app, extensions| {
             let asked = params::<M::Params>(&text)?;
-            handler(asked, app).map_err(|failure| refuse::<M>(&failure))
+            handler(asked, app, extensions).map_err(|failure| refuse::<M>(&failure))
         })
         .expect("method names are distinct");
 }

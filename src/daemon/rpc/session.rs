@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::encode::Encoded;
-use super::{App, Module, convert, later, now, report};
+use super::{App, Module, at_once, convert, later, now, report};
 use crate::daemon::driver::DEFAULT_GRACE;
+use crate::daemon::framing::Prepared;
 use crate::daemon::verbs::save::Naming;
 use crate::model::session::{Reason, Session};
 use crate::proto::methods::{
@@ -27,7 +28,7 @@ fn encoded(app: &App, session: &Arc<Session>) -> Encoded {
 
 fn read(module: &mut Module) {
     now::<SessionGet, _>(module, |asked, app| Ok(encoded(app, &app.driver.session(&asked.name)?)));
-    now::<SessionList, _>(module, |asked, app| {
+    at_once::<SessionList, _>(module, |asked, app, extensions| {
         let mut sessions = app.driver.sessions();
         let total = sessions.len();
         if !asked.status.is_empty() {
@@ -36,7 +37,14 @@ fn read(module: &mut Module) {
         if let Some(agent) = &asked.agent {
             sessions.retain(|s| s.agent == *agent);
         }
-        Ok(app.encoder.many(&sessions, total))
+        let listed = app.encoder.many(&sessions, total);
+        match extensions.get::<Prepared>() {
+            Some(prepared) => {
+                prepared.leave(listed.into_iter().map(Encoded::into_raw).collect());
+                Ok(Vec::new())
+            }
+            None => Ok(listed),
+        }
     });
 }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard, watch};
 use tokio::time::Instant;
 
+use super::exec::Launches;
 use super::failure::Failure;
 use super::usage::Usage;
 use crate::config::Config;
@@ -35,6 +36,7 @@ pub(super) struct Inner {
     pub(super) socket: PathBuf,
     pub(super) config: Config,
     pub(super) usage: Usage,
+    pub(super) launches: Launches,
     /// Wakes the timer when a deadline may have changed.
     pub(super) deadlines: Notify,
     /// Wakes the watcher to compare every row with the engine.
@@ -87,6 +89,7 @@ impl Driver {
             socket: socket.to_owned(),
             config,
             usage: Usage::default(),
+            launches: Launches::default(),
             deadlines: Notify::new(),
             compare: Notify::new(),
             engine_state: RwLock::default(),

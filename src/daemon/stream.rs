@@ -1,37 +1,41 @@
 //! The raw stream: one command's bytes on a connection of its own, as `proto::stream` lays them out.
 
+mod input;
+mod out;
+
 use std::io;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, Interest};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
 
+use self::input::{Reader, pass_on};
+use self::out::Out;
 use super::driver::Driver;
-use super::exec::{Ended, ExecRequest, Handle, Live, TIMED_OUT, start_refusal};
+use super::exec::{ChunkStream, Ended, ExecRequest, Handle, Live, by, deadline, start_refusal};
 use super::failure::Failure;
 use super::framing::replay::Replay;
 use super::framing::{Peer, RawHandler, wrong};
 use super::shutdown::Shutdown;
-use crate::engine::Chunk;
 use crate::engine::docker::start_failure;
+use crate::engine::{Chunk, EngineError};
 use crate::proto::errors::Kind;
-use crate::proto::stream::{
-    Exit, FrameKind, HEADER_BYTES, MAX_FRAME_BYTES, MAX_OPEN_BYTES, Open, Opened, Refused, Size, header,
-    parse_header,
-};
+use crate::proto::stream::{Exit, FrameKind, MAX_OPEN_BYTES, Open, Opened, Refused};
 use crate::proto::version::{PROTOCOL, VERSION};
 
 /// Longest wait for the opening.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Time between two looks at whether the client is gone, while its input cannot be passed on.
-const HANGUP_POLL: Duration = Duration::from_millis(500);
+/// How long a first output that looks like the engine's word on a program that it cannot start is held back, if nothing
+/// follows: that word is the last, and the end comes at once.
+const HOLD_LIMIT: Duration = Duration::from_millis(200);
+
+/// How long a client may take to read why the daemon leaves it, before it is left without.
+const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// Serves raw streams.
 #[derive(Clone)]
@@ -40,7 +44,29 @@ pub struct RawStreams {
     shutdown: Shutdown,
 }
 
-type Reader = BufReader<tokio::io::Chain<io::Cursor<Bytes>, OwnedReadHalf>>;
+/// Why a command is not followed to its end.
+enum Broken {
+    /// The client does not take its output.
+    Client(io::Error),
+    /// The engine does not give it, or cannot say what became of it.
+    Command(Failure),
+}
+
+impl From<io::Error> for Broken {
+    fn from(error: io::Error) -> Self {
+        Self::Client(error)
+    }
+}
+
+/// How a connection ended.
+enum Left {
+    /// With its last frame.
+    Served,
+    /// The client went away, or does not take what is written.
+    Gone,
+    /// The daemon is stopping.
+    Shutdown,
+}
 
 impl RawStreams {
     /// Streams of this driver's sessions, until `shutdown` begins.
@@ -50,21 +76,33 @@ impl RawStreams {
 
     async fn run(self, stream: Replay<UnixStream>) -> io::Result<()> {
         let (prefix, unix) = stream.into_parts();
-        let (read, mut write) = unix.into_split();
+        let (read, write) = unix.into_split();
         let mut reader = BufReader::new(io::Cursor::new(prefix).chain(read));
-        let live = match self.open(&mut reader).await {
-            Ok((open, live)) => (open, live),
-            Err(failure) => return answer(&mut write, &Refused { error: failure.to_wire() }).await,
+        let mut out = Out::new(write);
+        let (open, live) = match self.open(&mut reader).await {
+            Ok(opened) => opened,
+            Err(failure) => return out.line(&Refused { error: failure.to_wire() }).await,
         };
-        let (open, live) = live;
         let opened = Opened { exec: live.id.clone(), version: VERSION.to_owned(), protocol: PROTOCOL };
-        answer(&mut write, &opened).await?;
-        let deadline = open.timeout_ms.map(|ms| Instant::now() + Duration::from_millis(ms));
+        let deadline = deadline(open.timeout_ms.map(Duration::from_millis));
         if open.detach {
-            follow_detached(live, deadline);
-            return Ok(());
+            live.follow(deadline);
+            return out.line(&opened).await;
         }
-        self.bridge(live, reader, write, deadline, open.attach).await
+        let Live { mut io, handle, .. } = live;
+        let left = match out.line(&opened).await {
+            Ok(()) => {
+                let mut client = JoinSet::new();
+                client.spawn(pass_on(reader, io.input.take(), handle.copy()));
+                self.bridge(&handle, &mut io.output, &mut client, &mut out, deadline).await
+            }
+            Err(_) => Left::Gone,
+        };
+        drop(out);
+        if matches!(left, Left::Gone) && !open.attach {
+            handle.finish(&mut io.output, |_| {}).await;
+        }
+        Ok(())
     }
 
     async fn open(&self, reader: &mut Reader) -> Result<(Open, Live), Failure> {
@@ -94,93 +132,35 @@ impl RawStreams {
             stdin: open.stdin && !open.detach,
             attach: open.attach,
         };
-        Ok((open, self.driver.exec(request).await?))
+        let mut live = self.driver.exec(request).await?;
+        if open.detach {
+            live.confirm().await?;
+        }
+        Ok((open, live))
     }
 
-    /// Carries bytes both ways until the command or the client ends.
+    /// Carries bytes both ways until the command or the client ends. The client is watched all the time: also while it
+    /// does not read, and while a command that has closed its output lives on.
     async fn bridge(
         &self,
-        live: Live,
-        reader: Reader,
-        mut write: OwnedWriteHalf,
-        deadline: Option<Instant>,
-        attach: bool,
-    ) -> io::Result<()> {
-        let Live { mut io, handle, .. } = live;
-        let mut client = watch_client(reader, io.input.take(), handle.copy());
-        let mut held = Vec::new();
-        let mut timed_out = false;
-        let failed = loop {
-            let chunk = tokio::select! {
-                biased;
-                _ = &mut client => {
-                    if !attach {
-                        handle.end_now().await;
-                    }
-                    return Ok(());
-                }
-                () = self.shutdown.wait() => {
-                    let failure = Failure::new(Kind::ShuttingDown, "the daemon is stopping; the command goes on");
-                    break Some(failure);
-                }
-                () = at(deadline), if !timed_out => {
-                    timed_out = true;
-                    let copy = handle.copy();
-                    tokio::spawn(async move { copy.end_now().await });
-                    continue;
-                }
-                chunk = io.output.next() => chunk,
-            };
-            match chunk {
-                Some(Ok(chunk)) => {
-                    let (kind, bytes) = match chunk {
-                        Chunk::Stdout(bytes) => (FrameKind::Stdout, bytes),
-                        Chunk::Stderr(bytes) => (FrameKind::Stderr, bytes),
-                    };
-                    // What looks like the engine's word on a program that it cannot start is held until it is known.
-                    if held.is_empty() && start_failure(&String::from_utf8_lossy(&bytes)).is_some() {
-                        held.push((kind, bytes));
-                    } else {
-                        for (kind, bytes) in held.drain(..).chain([(kind, bytes)]) {
-                            frames(&mut write, kind, &bytes).await?;
-                        }
-                    }
-                }
-                Some(Err(error)) => break (!timed_out).then(|| Failure::from(error)),
-                None => break None,
-            }
-        };
-        client.abort();
-        if let Some(failure) = failed {
-            return frames(&mut write, FrameKind::Error, &json(&failure.to_wire())).await;
-        }
-        self.finish(&handle, write, held, deadline.filter(|_| !timed_out), timed_out).await
-    }
-
-    async fn finish(
-        &self,
         handle: &Handle,
-        mut write: OwnedWriteHalf,
-        held: Vec<(FrameKind, Bytes)>,
+        output: &mut ChunkStream,
+        client: &mut JoinSet<()>,
+        out: &mut Out,
         deadline: Option<Instant>,
-        timed_out: bool,
-    ) -> io::Result<()> {
-        let ended = match handle.wait(deadline).await {
-            Ok(ended) => ended,
-            Err(failure) => return frames(&mut write, FrameKind::Error, &json(&failure.to_wire())).await,
+    ) -> Left {
+        let left = tokio::select! {
+            biased;
+            _ = client.join_next() => Left::Gone,
+            () = self.shutdown.wait() => Left::Shutdown,
+            left = serve(handle, output, out, deadline) => left,
         };
-        let exit = if ended.never_started {
-            let text: Vec<u8> = held.iter().flat_map(|(_, bytes)| bytes.to_vec()).collect();
-            let reason = start_refusal(&handle.command, ended.code, &String::from_utf8_lossy(&text));
-            Exit { exit_code: ended.code, reason: Some(reason) }
-        } else {
-            for (kind, bytes) in held {
-                frames(&mut write, kind, &bytes).await?;
-            }
-            exit(ended, timed_out)
-        };
-        frames(&mut write, FrameKind::Exit, &json(&exit)).await?;
-        write.shutdown().await
+        if matches!(left, Left::Shutdown) {
+            let failure = Failure::new(Kind::ShuttingDown, "the daemon is stopping; the command goes on");
+            // A client that does not read finds its connection closed.
+            let _ = timeout(LAST_WORD, out.last(FrameKind::Error, &failure.to_wire())).await;
+        }
+        left
     }
 }
 
@@ -195,120 +175,74 @@ impl RawHandler for RawStreams {
     }
 }
 
-fn exit(ended: Ended, timed_out: bool) -> Exit {
-    if timed_out {
-        return Exit { exit_code: TIMED_OUT, reason: Some("its time ran out".to_owned()) };
+/// Follows the command and sends its end.
+async fn serve(handle: &Handle, output: &mut ChunkStream, out: &mut Out, deadline: Option<Instant>) -> Left {
+    let sent = match by(deadline, carry(handle, output, out)).await {
+        Some(Ok(exit)) => out.last(FrameKind::Exit, &exit).await,
+        Some(Err(Broken::Command(failure))) => out.last(FrameKind::Error, &failure.to_wire()).await,
+        Some(Err(Broken::Client(error))) => Err(error),
+        None => {
+            handle.finish(output, |chunk| out.keep(chunk)).await;
+            out.last(FrameKind::Exit, &exit(Ended::timed_out())).await
+        }
+    };
+    match sent {
+        Ok(()) => Left::Served,
+        Err(error) => {
+            tracing::debug!(%error, "a client does not take its command's output");
+            Left::Gone
+        }
     }
+}
+
+/// Carries the output to its end and waits for the command's.
+async fn carry(handle: &Handle, output: &mut ChunkStream, out: &mut Out) -> Result<Exit, Broken> {
+    pump(output, out).await?;
+    let ended = handle.wait().await.map_err(Broken::Command)?;
+    if !ended.never_started {
+        return Ok(exit(ended));
+    }
+    let text = out.take_held().unwrap_or_default();
+    let reason = start_refusal(&handle.command, ended.code, &String::from_utf8_lossy(&text));
+    Ok(Exit { exit_code: ended.code, reason: Some(reason) })
+}
+
+async fn pump(output: &mut ChunkStream, out: &mut Out) -> Result<(), Broken> {
+    let mut next = first(output, out).await?;
+    while let Some(chunk) = next {
+        out.push(chunk.map_err(|error| Broken::Command(error.into()))?);
+        next = out.flush_until(output).await?;
+    }
+    Ok(out.flush().await?)
+}
+
+/// Waits for the first output, and where that may not be the command's, for what follows it.
+async fn first(output: &mut ChunkStream, out: &mut Out) -> io::Result<Option<Result<Chunk, EngineError>>> {
+    let next = output.next().await;
+    let Some(Ok(chunk)) = &next else { return Ok(next) };
+    if !looks_like_a_failed_start(chunk) {
+        return Ok(next);
+    }
+    out.hold(chunk.clone());
+    let next = timeout(HOLD_LIMIT, output.next()).await;
+    if !matches!(next, Ok(None)) {
+        out.release();
+    }
+    match next {
+        Ok(next) => Ok(next),
+        Err(_) => out.flush_until(output).await,
+    }
+}
+
+fn looks_like_a_failed_start(chunk: &Chunk) -> bool {
+    let (Chunk::Stdout(bytes) | Chunk::Stderr(bytes)) = chunk;
+    start_failure(&String::from_utf8_lossy(bytes)).is_some()
+}
+
+fn exit(ended: Ended) -> Exit {
     Exit { exit_code: ended.code, reason: ended.reason }
-}
-
-async fn at(deadline: Option<Instant>) {
-    match deadline {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Reads a detached command's output to its end, so that it never waits for a reader.
-fn follow_detached(live: Live, deadline: Option<Instant>) {
-    tokio::spawn(async move {
-        let Live { mut io, handle, .. } = live;
-        let drained = async { while let Some(Ok(_)) = io.output.next().await {} };
-        tokio::select! {
-            () = drained => {}
-            () = at(deadline) => handle.end_now().await,
-        }
-        if let Err(error) = handle.wait(deadline).await {
-            tracing::debug!(%error, "cannot tell how a detached command ended");
-        }
-    });
-}
-
-/// Passes on what the client sends. Ends when the client is gone.
-fn watch_client(
-    mut reader: Reader,
-    mut input: Option<std::pin::Pin<Box<dyn tokio::io::AsyncWrite + Send>>>,
-    handle: Handle,
-) -> JoinHandle<()> {
-    tokio::spawn(async move {
-        while let Ok(Some((kind, payload))) = read_frame(&mut reader).await {
-            match kind {
-                Some(FrameKind::Input) if payload.is_empty() => {
-                    if let Some(mut stdin) = input.take() {
-                        // The command may have closed its side already.
-                        let _ = stdin.shutdown().await;
-                    }
-                }
-                Some(FrameKind::Input) => {
-                    let Some(stdin) = &mut input else { continue };
-                    let written = tokio::select! {
-                        written = stdin.write_all(&payload) => written.is_ok(),
-                        () = hung_up(&reader) => return,
-                    };
-                    if !written {
-                        input = None;
-                    }
-                }
-                Some(FrameKind::Resize) => {
-                    if let Ok(size) = serde_json::from_slice::<Size>(&payload) {
-                        handle.resize(size).await;
-                    }
-                }
-                Some(FrameKind::Signal) => {
-                    if let [signal @ 1..=64] = payload[..] {
-                        handle.signal(i32::from(signal)).await;
-                    }
-                }
-                _ => {}
-            }
-        }
-    })
-}
-
-/// Waits until the client has closed its side although it has not been read to the end: a command that does not read
-/// its input must not hide that nobody waits for it any more.
-async fn hung_up(reader: &Reader) {
-    let (_, socket) = reader.get_ref().get_ref();
-    loop {
-        sleep(HANGUP_POLL).await;
-        match socket.ready(Interest::READABLE).await {
-            Ok(ready) if !ready.is_read_closed() => {}
-            _ => return,
-        }
-    }
-}
-
-async fn read_frame(
-    reader: &mut (impl AsyncRead + Unpin),
-) -> io::Result<Option<(Option<FrameKind>, Vec<u8>)>> {
-    let mut head = [0; HEADER_BYTES];
-    match reader.read_exact(&mut head).await {
-        Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        Err(error) => return Err(error),
-    }
-    let (kind, length) = parse_header(head)?;
-    let mut payload = vec![0; length];
-    reader.read_exact(&mut payload).await?;
-    Ok(Some((kind, payload)))
-}
-
-async fn frames(write: &mut OwnedWriteHalf, kind: FrameKind, bytes: &[u8]) -> io::Result<()> {
-    for part in bytes.chunks(MAX_FRAME_BYTES) {
-        let mut frame = Vec::with_capacity(HEADER_BYTES + part.len());
-        frame.extend_from_slice(&header(kind, part.len()));
-        frame.extend_from_slice(part);
-        write.write_all(&frame).await?;
-    }
-    Ok(())
 }
 
 fn json(value: &impl serde::Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
-}
-
-async fn answer(write: &mut OwnedWriteHalf, value: &impl serde::Serialize) -> io::Result<()> {
-    let mut line = json(value);
-    line.push(b'\n');
-    write.write_all(&line).await
 }

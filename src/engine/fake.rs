@@ -1,19 +1,19 @@
 //! An engine in memory, for tests of what stands above: it can fail, wait at a gate, be away, and lose containers.
 
 mod gate;
+mod script;
 mod world;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use tokio::sync::mpsc;
 
 pub use self::gate::Gate;
-use self::world::{Container, Effect, Script, State, conflict, has, no_image};
+use self::world::{Container, Effect, State, conflict, has, no_image};
 use super::{
     About, CommitSpec, CreateSpec, Engine, EngineError, ExecIo, ExecSpec, ExecState, Hint, Image, Observed,
     Progress, PullProgress, RunState, WindowSize, labels,
@@ -134,21 +134,6 @@ impl FakeEngine {
     /// Sends a hint to all who follow.
     pub fn send_hint(&self, hint: Hint) {
         self.lock().hint(hint);
-    }
-
-    /// What commands with this program answer from now on.
-    pub fn script_exec(&self, argv0: &str, stdout: &[u8], stderr: &[u8], code: i32) {
-        let script = Script::Ends {
-            stdout: Bytes::copy_from_slice(stdout),
-            stderr: Bytes::copy_from_slice(stderr),
-            code,
-        };
-        self.lock().scripts.insert(argv0.to_owned(), script);
-    }
-
-    /// Lets commands with this program run until they are signalled or their sandbox ends.
-    pub fn script_hang(&self, argv0: &str) {
-        self.lock().scripts.insert(argv0.to_owned(), Script::Hangs);
     }
 
     /// All calls so far, each as its name and what it was about (a container's name where there is one).
@@ -409,7 +394,7 @@ impl Engine for FakeEngine {
             if !running {
                 return Err(conflict("exec_signal", "the container is not running"));
             }
-            state.end_execs(128 + signal, |e| e.sandbox == sandbox_id && e.exec_id == exec_id);
+            state.end_execs(128 + signal, |e| !e.deaf && e.sandbox == sandbox_id && e.exec_id == exec_id);
             Ok(())
         })
         .await

@@ -177,6 +177,8 @@ pub struct ExecIo {
 /// What became of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExecState {
+    /// Its start is under way: it has no process yet.
+    Starting,
     /// Still running.
     Running,
     /// Ended with this code (128+n after signal n).

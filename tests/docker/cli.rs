@@ -235,3 +235,97 @@ fn a_daemon_is_started_for_whoever_needs_one_and_its_sessions_outlive_it() {
     assert_eq!(world.text(&["exec", "a", "--", "echo", "alive"]), "alive\n");
     world.text(&["daemon", "stop"]);
 }
+
+#[test]
+fn a_reader_that_has_seen_enough_ends_the_command_behind_it() {
+    let Some(world) = World::new() else { return };
+    world.text(&["start", "a", "--image", &busybox_image()]);
+    let mut child =
+        world.abx().args(["exec", "a", "--", "yes"]).stdout(Stdio::piped()).spawn().expect("abx runs");
+    let mut seen = [0; 2];
+    std::io::Read::read_exact(child.stdout.as_mut().expect("piped"), &mut seen).expect("it runs");
+    drop(child.stdout.take());
+    child.wait().expect("ours");
+    crate::support::until("the command to end", || {
+        (!world.text(&["exec", "a", "--", "ps"]).contains("yes")).then_some(())
+    });
+}
+
+#[test]
+fn time_runs_out_for_a_command_whose_output_nobody_reads() {
+    let Some(world) = World::new() else { return };
+    world.text(&["start", "a", "--image", &busybox_image()]);
+    let mut child = world
+        .abx()
+        .args(["exec", "--timeout", "1", "a", "--", "yes"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("abx runs");
+    let mut seen = [0; 2];
+    std::io::Read::read_exact(child.stdout.as_mut().expect("piped"), &mut seen).expect("it runs");
+    crate::support::until("the command to end", || {
+        (!world.text(&["exec", "a", "--", "ps"]).contains("yes")).then_some(())
+    });
+    assert_eq!(child.wait_with_output().expect("it ends").status.code(), Some(124));
+}
+
+#[test]
+fn a_command_that_hides_from_its_end_does_not_hold_up_who_waits_for_it() {
+    let Some(world) = World::new() else { return };
+    world.text(&["start", "a", "--image", &busybox_image()]);
+    let hidden = ["exec", "--timeout", "1", "a", "--", "env", "-i", "/bin/sleep", "4321"];
+    assert_eq!(world.code(&hidden), Some(124));
+    let params = serde_json::json!({"session": "a", "cmd": &hidden[5..], "timeout": 1000});
+    assert_eq!(world.call("exec.run", params)["exit_code"], 124);
+}
+
+#[test]
+fn a_command_waits_for_a_save_that_keeps_the_session_running() {
+    let Some(mut world) = World::new() else { return };
+    let go = world.home.root().join("go");
+    world.restart(Some(&format!("commit.before=pause:{}", go.display())));
+    world.text(&["start", "a", "--image", &busybox_image()]);
+    let paused = || docker(&["inspect", "-f", "{{.State.Paused}}", "session-a"]) == "true";
+    std::thread::scope(|scope| {
+        let save = scope.spawn(|| world.text(&["save", "a", "--keep-running"]));
+        crate::support::until("the sandbox to be frozen", || paused().then_some(()));
+        let run = scope.spawn(|| world.text(&["exec", "a", "--", "echo", "alive"]));
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        let waits = !run.is_finished();
+        std::fs::write(&go, "").expect("write");
+        save.join().expect("saved");
+        assert_eq!(run.join().expect("runs"), "alive\n");
+        assert!(waits, "it ran in a frozen sandbox");
+    });
+}
+
+#[test]
+fn commands_and_saves_at_the_same_time_never_hang_the_engine() {
+    let Some(world) = World::new() else { return };
+    world.text(&["start", "a", "--image", &busybox_image()]);
+    std::thread::scope(|scope| {
+        let saves = scope.spawn(|| {
+            for _ in 0..3 {
+                world.text(&["save", "a", "--keep-running"]);
+            }
+        });
+        while !saves.is_finished() {
+            assert_eq!(world.text(&["exec", "a", "--", "echo", "alive"]), "alive\n");
+        }
+        saves.join().expect("saved");
+    });
+    world.text(&["pause", "a"]);
+    let refused = world.run(&["exec", "a", "--", "true"]);
+    assert_eq!(refused.status.code(), Some(125));
+    let line = String::from_utf8(refused.stderr).expect("text");
+    assert!(line.contains("abx session unpause a"), "{line}");
+}
+
+#[test]
+fn a_detached_command_that_is_not_there_is_told_and_a_time_of_zero_is_no_limit() {
+    let Some(world) = World::new() else { return };
+    world.text(&["start", "a", "--image", &busybox_image()]);
+    assert_eq!(world.code(&["exec", "-d", "a", "--", "no-such-command"]), Some(127));
+    assert_eq!(world.code(&["exec", "-d", "a", "--", "sleep", "4321"]), Some(0));
+    assert_eq!(world.text(&["exec", "--timeout", "0", "a", "--", "sh", "-c", "sleep 1; echo hi"]), "hi\n");
+}

@@ -220,7 +220,7 @@ pub(crate) async fn finish(engine: &DockerEngine, mut io: ExecIo) -> Result<Ran,
     }
     let mut state = engine.exec_state(&io.engine_id).await?;
     // The engine ends the stream a moment before it notes the code.
-    while state == ExecState::Running {
+    while matches!(state, ExecState::Starting | ExecState::Running) {
         tokio::task::yield_now().await;
         state = engine.exec_state(&io.engine_id).await?;
     }

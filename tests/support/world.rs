@@ -27,12 +27,14 @@ impl World {
         self.daemon.as_mut().expect("a daemon runs")
     }
 
-    /// Ends the daemon and starts another, which dies at this fault point if one is named.
+    /// Ends the daemon and starts another, which dies at this fault point if one is named, or does what is written
+    /// behind it.
     pub(crate) fn restart(&mut self, fault: Option<&str>) {
         drop(self.daemon.take());
         let mut command = self.home.abxd();
         if let Some(point) = fault {
-            command.env("ABX_FAULT", format!("{point}=kill"));
+            let action = if point.contains('=') { "" } else { "=kill" };
+            command.env("ABX_FAULT", format!("{point}{action}"));
         }
         self.daemon = Some(Daemon::spawn(&self.home, &mut command));
     }

@@ -6,7 +6,8 @@ use futures_util::StreamExt;
 use tokio::io::AsyncWriteExt;
 use tokio::time::Instant;
 
-use super::{Ended, ExecRequest, Live, TIMED_OUT};
+use super::{ChunkStream, Input};
+use super::{Ended, ExecRequest, Handle, Live, by, deadline};
 use crate::daemon::driver::Driver;
 use crate::daemon::failure::Failure;
 use crate::engine::Chunk;
@@ -49,10 +50,11 @@ impl Driver {
         let this = self.clone();
         self.submit(async move {
             let live = this.exec(request).await?;
-            let deadline = limit.map(|limit| Instant::now() + limit);
-            let output = collect(live, input, deadline).await?;
+            let command = live.handle.command.clone();
+            let output = collect(live, input, deadline(limit)).await?;
             if output.ended.never_started {
-                return Err(never_started(&output));
+                let text = if output.stdout.is_empty() { &output.stderr } else { &output.stdout };
+                return Err(never_started(&command, output.ended.code, text));
             }
             Ok(output)
         })
@@ -60,9 +62,10 @@ impl Driver {
     }
 }
 
-fn never_started(output: &Output) -> Failure {
-    let kind = if output.ended.code == 126 { Kind::CommandNotExecutable } else { Kind::CommandNotFound };
-    Failure::new(kind, output.ended.reason.clone().unwrap_or_default())
+/// The refusal of a command that never started; `text` is what the engine said in place of its output.
+pub(super) fn never_started(command: &str, code: i32, text: &[u8]) -> Failure {
+    let kind = if code == 126 { Kind::CommandNotExecutable } else { Kind::CommandNotFound };
+    Failure::new(kind, start_refusal(command, code, &String::from_utf8_lossy(text)))
 }
 
 /// Why a command never started: a line of ours where the engine's text is one of those that are known, else the
@@ -85,50 +88,59 @@ pub fn start_refusal(command: &str, code: i32, text: &str) -> String {
     }
 }
 
+/// What is kept of a command's output.
+#[derive(Default)]
+struct Kept {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    truncated: bool,
+}
+
+impl Kept {
+    fn take(&mut self, chunk: Chunk) {
+        self.truncated |= match chunk {
+            Chunk::Stdout(bytes) => keep(&mut self.stdout, &bytes),
+            Chunk::Stderr(bytes) => keep(&mut self.stderr, &bytes),
+        };
+    }
+}
+
 async fn collect(live: Live, input: Option<String>, deadline: Option<Instant>) -> Result<Output, Failure> {
     let Live { id, mut io, handle } = live;
-    let feed = io.input.take().map(|mut stdin| {
-        let text = input.unwrap_or_default();
-        tokio::spawn(async move {
-            // A command that does not read its input is no error.
-            let _ = stdin.write_all(text.as_bytes()).await;
-            let _ = stdin.shutdown().await;
-        })
-    });
-    let (mut stdout, mut stderr, mut truncated) = (Vec::new(), Vec::new(), false);
-    let mut timed_out = false;
-    loop {
-        let next = match deadline.filter(|_| !timed_out) {
-            Some(at) => tokio::select! {
-                chunk = io.output.next() => chunk,
-                () = tokio::time::sleep_until(at) => {
-                    timed_out = true;
-                    handle.end();
-                    continue;
-                }
-            },
-            None => io.output.next().await,
-        };
-        match next {
-            Some(Ok(Chunk::Stdout(bytes))) => truncated |= keep(&mut stdout, &bytes),
-            Some(Ok(Chunk::Stderr(bytes))) => truncated |= keep(&mut stderr, &bytes),
-            Some(Err(error)) if !timed_out => return Err(error.into()),
-            Some(Err(_)) | None => break,
+    let mut kept = Kept::default();
+    let feed = feed(io.input.take(), input.unwrap_or_default());
+    let work = async {
+        tokio::select! {
+            ended = read(&handle, &mut io.output, &mut kept) => ended,
+            never = feed => match never {},
         }
-    }
-    let mut ended = handle.wait(deadline.filter(|_| !timed_out)).await?;
-    if timed_out || ended.code == TIMED_OUT && ended.reason.is_some() {
-        ended = Ended { code: TIMED_OUT, reason: Some("its time ran out".to_owned()), never_started: false };
-    }
-    if ended.never_started {
-        let text =
-            String::from_utf8_lossy(if stdout.is_empty() { &stderr } else { &stdout }).trim().to_owned();
-        ended.reason = Some(text).filter(|t| !t.is_empty()).or(ended.reason);
-    }
-    if let Some(feed) = feed {
-        feed.abort();
-    }
+    };
+    let ended = match by(deadline, work).await {
+        Some(ended) => ended?,
+        None => {
+            handle.finish(&mut io.output, |chunk| kept.take(chunk)).await;
+            Ended::timed_out()
+        }
+    };
+    let Kept { stdout, stderr, truncated } = kept;
     Ok(Output { id, ended, stdout, stderr, truncated, took: handle.started.elapsed() })
+}
+
+/// Gives the command its input, and then nothing more.
+async fn feed(stdin: Option<Input>, text: String) -> std::convert::Infallible {
+    if let Some(mut stdin) = stdin {
+        // A command that does not read its input is no error.
+        let _ = stdin.write_all(text.as_bytes()).await;
+        let _ = stdin.shutdown().await;
+    }
+    std::future::pending().await
+}
+
+async fn read(handle: &Handle, output: &mut ChunkStream, kept: &mut Kept) -> Result<Ended, Failure> {
+    while let Some(chunk) = output.next().await {
+        kept.take(chunk?);
+    }
+    handle.wait().await
 }
 
 /// Keeps what fits and says whether something did not.

@@ -1,10 +1,11 @@
-//! Following a command to its end, and ending it.
+//! Following a command to its end.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
+use super::launches::Launched;
 use crate::daemon::clock;
 use crate::daemon::driver::Driver;
 use crate::daemon::failure::Failure;
@@ -14,27 +15,40 @@ use crate::model::session::{Operation, Reason, Session, Status};
 use crate::proto::stream::Size;
 
 /// The code of a command whose time ran out (as in coreutils' `timeout`).
-pub const TIMED_OUT: i32 = 124;
+const TIMED_OUT: i32 = 124;
 
 /// The code of a command that was killed.
 const KILLED: i32 = 137;
 
-/// Time between TERM and KILL for a command whose time ran out or whose client is gone.
-const KILL_GRACE: Duration = Duration::from_secs(2);
+/// The line for a command whose time ran out.
+const TIME_RAN_OUT: &str = "its time ran out";
 
 /// Longest wait between two looks at whether a command that closed its output has ended.
 const LONGEST_POLL: Duration = Duration::from_millis(200);
+
+/// How often in a row the engine may fail to tell the state of a command before that is an error.
+const STATE_TRIES: u32 = 5;
+
+/// The engine may go on calling an exec running whose sandbox has ended: the sandbox is looked at every so many looks.
+const SANDBOX_EVERY: u32 = 5;
+
+/// The engine tells the end of a killed command before that of its sandbox, and that before its removal: how long after
+/// the one the others may follow.
+const SANDBOX_FOLLOWS: Duration = Duration::from_millis(300);
+
+/// Between two looks at the sandbox of a killed command.
+const SANDBOX_POLL: Duration = Duration::from_millis(50);
 
 /// What is needed to follow and to end a command.
 pub struct Handle {
     pub(super) driver: Driver,
     pub(super) session: Arc<Session>,
     pub(super) exec_id: String,
-    pub(super) engine_id: String,
     pub(super) user: Option<String>,
     /// The program's name, for messages.
     pub command: String,
     pub(super) started: Instant,
+    pub(super) launched: Arc<Launched>,
     pub(super) _in_use: InUse,
 }
 
@@ -49,60 +63,79 @@ pub struct Ended {
     pub never_started: bool,
 }
 
+impl Ended {
+    /// Its time ran out.
+    pub fn timed_out() -> Self {
+        Self { code: TIMED_OUT, reason: Some(TIME_RAN_OUT.to_owned()), never_started: false }
+    }
+}
+
+/// What one look at a command shows.
+enum Look {
+    Runs,
+    Ended(i32),
+    NeverStarted(i32),
+}
+
 impl Handle {
-    /// Waits until the command has ended, after its output did. One that lives on without output is waited for; at
-    /// `deadline` it is ended, and the code is [`TIMED_OUT`].
+    /// Waits until the command has ended, after its output did. One that lives on without output is waited for.
     ///
     /// # Errors
-    /// When the engine cannot be asked.
-    pub async fn wait(&self, deadline: Option<Instant>) -> Result<Ended, Failure> {
+    /// When the engine cannot be asked, several times in a row.
+    pub async fn wait(&self) -> Result<Ended, Failure> {
         let mut pause = Duration::from_millis(1);
-        let mut looked = 0_u32;
+        let (mut looks, mut failed) = (0_u32, 0_u32);
         loop {
-            match self.driver.0.engine.exec_state(&self.engine_id).await {
-                Ok(ExecState::Exited(code)) => return Ok(self.ended(code).await),
-                Ok(ExecState::NotStarted(code)) => {
+            looks += 1;
+            match self.look(looks.is_multiple_of(SANDBOX_EVERY)).await {
+                Ok(Look::Ended(code)) => return Ok(self.ended(code).await),
+                Ok(Look::NeverStarted(code)) => {
                     self.note_end().await;
                     return Ok(Ended { code, reason: None, never_started: true });
                 }
-                Ok(ExecState::Running) => {}
-                Err(
-                    EngineError::NoSandbox { .. } | EngineError::Conflict { .. } | EngineError::Failed { .. },
-                ) => {
-                    return Ok(self.ended(KILLED).await);
+                Ok(Look::Runs) => failed = 0,
+                Err(error) => {
+                    failed += 1;
+                    if failed >= STATE_TRIES {
+                        return Err(Failure::from(error).about(self.session.name.as_str()));
+                    }
+                    tracing::debug!(%error, exec = self.exec_id, "cannot see a command, and looks again");
+                    pause = LONGEST_POLL;
                 }
-                Err(error) => return Err(error.into()),
-            }
-            // The engine may go on calling an exec running whose sandbox has ended.
-            looked += 1;
-            if looked.is_multiple_of(5) && !self.sandbox_runs().await? {
-                return Ok(self.ended(KILLED).await);
-            }
-            if deadline.is_some_and(|at| at <= Instant::now()) {
-                self.end_now().await;
-                return Ok(Ended {
-                    code: TIMED_OUT,
-                    reason: Some("its time ran out".to_owned()),
-                    never_started: false,
-                });
             }
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_POLL);
         }
     }
 
-    async fn sandbox_runs(&self) -> Result<bool, Failure> {
+    /// Looks at the command, and at its sandbox too if `closely` or if the engine's answer may come from there.
+    async fn look(&self, closely: bool) -> Result<Look, EngineError> {
+        match self.driver.0.engine.exec_state(self.launched.engine_id()).await {
+            Ok(ExecState::Exited(code)) => Ok(Look::Ended(code)),
+            Ok(ExecState::NotStarted(code)) => Ok(Look::NeverStarted(code)),
+            Ok(ExecState::Running) if closely && !self.sandbox_runs().await? => Ok(Look::Ended(KILLED)),
+            Ok(ExecState::Starting | ExecState::Running) => Ok(Look::Runs),
+            Err(EngineError::NoSandbox { .. }) => Ok(Look::Ended(KILLED)),
+            Err(EngineError::Failed { text, .. }) if no_such_exec(&text) => Ok(Look::Ended(KILLED)),
+            Err(error @ (EngineError::Conflict { .. } | EngineError::Failed { .. })) => {
+                if self.sandbox_runs().await? { Err(error) } else { Ok(Look::Ended(KILLED)) }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn sandbox_runs(&self) -> Result<bool, EngineError> {
         let seen = self.driver.observe(&self.session).await?;
         Ok(seen.is_some_and(|s| matches!(s.state, RunState::Running | RunState::Paused)))
     }
 
     async fn ended(&self, code: i32) -> Ended {
         self.note_end().await;
-        let reason = if code == 0 { None } else { self.why().await };
+        let reason = if code == 0 { None } else { self.why(code).await };
         Ended { code, reason, never_started: false }
     }
 
-    async fn note_end(&self) {
+    pub(super) async fn note_end(&self) {
         let now = clock::now();
         let noted = self.driver.0.store.update(&self.session.id, move |s| s.last_active = now).await;
         if let Err(error) = noted {
@@ -111,13 +144,22 @@ impl Handle {
     }
 
     /// Why the sandbox ended under a command, if it did.
-    async fn why(&self) -> Option<String> {
+    async fn why(&self, code: i32) -> Option<String> {
         let name = self.session.name.as_str();
-        let row = self.driver.0.store.session_by_id(&self.session.id);
-        let resting = row.as_ref().is_some_and(|s| s.operation.is_none() && s.status == Status::Running);
-        if resting && !self.sandbox_runs().await.unwrap_or(true) {
-            // Without an answer the row stays as it is, and so does the line.
-            let _ = self.driver.compare_one(&self.session.id, false).await;
+        let until = Instant::now() + SANDBOX_FOLLOWS;
+        loop {
+            let row = self.driver.0.store.session_by_id(&self.session.id);
+            let unsettled = row.as_ref().is_some_and(|s| {
+                s.operation.is_none() && (s.status == Status::Running || s.reason == Some(Reason::Exited))
+            });
+            if unsettled && !self.sandbox_runs().await.unwrap_or(true) {
+                // Without an answer the row stays as it is, and so does the line.
+                let _ = self.driver.compare_one(&self.session.id, false).await;
+            }
+            if !unsettled || code != KILLED || Instant::now() >= until {
+                break;
+            }
+            sleep(SANDBOX_POLL).await;
         }
         let Some(row) = self.driver.0.store.session_by_id(&self.session.id) else {
             return Some(format!("session '{name}' was deleted"));
@@ -139,46 +181,16 @@ impl Handle {
         Some(format!("session '{name}' {text}"))
     }
 
-    /// Sends a signal to every process of the command.
-    pub async fn signal(&self, signal: i32) {
-        let sandbox = self.session.sandbox_id.clone().unwrap_or_default();
-        let sent =
-            self.driver.0.engine.exec_signal(&sandbox, &self.exec_id, self.user.as_deref(), signal).await;
-        if let Err(error) = sent {
-            tracing::debug!(%error, exec = self.exec_id, signal, "cannot signal a command");
-        }
-    }
-
     /// Sets the size of its terminal.
     pub async fn resize(&self, size: Size) {
         if let Err(error) = self
             .driver
             .0
             .engine
-            .exec_resize(&self.engine_id, WindowSize { cols: size.cols, rows: size.rows })
+            .exec_resize(self.launched.engine_id(), WindowSize { cols: size.cols, rows: size.rows })
             .await
         {
             tracing::debug!(%error, exec = self.exec_id, "cannot resize a terminal");
-        }
-    }
-
-    /// TERM, a grace, KILL, on a task of its own.
-    pub(super) fn end(&self) {
-        let copy = self.copy();
-        tokio::spawn(async move { copy.end_now().await });
-    }
-
-    /// TERM, a grace, KILL.
-    pub async fn end_now(&self) {
-        self.signal(15).await;
-        if timeout(KILL_GRACE, self.gone()).await.is_err() {
-            self.signal(9).await;
-        }
-    }
-
-    async fn gone(&self) {
-        while matches!(self.driver.0.engine.exec_state(&self.engine_id).await, Ok(ExecState::Running)) {
-            sleep(Duration::from_millis(50)).await;
         }
     }
 
@@ -188,11 +200,16 @@ impl Handle {
             driver: self.driver.clone(),
             session: Arc::clone(&self.session),
             exec_id: self.exec_id.clone(),
-            engine_id: self.engine_id.clone(),
             user: self.user.clone(),
             command: self.command.clone(),
             started: self.started,
+            launched: Arc::clone(&self.launched),
             _in_use: self.driver.0.usage.begin(&self.session.id),
         }
     }
+}
+
+/// Whether this is how an engine says that it does not know an exec: it forgets those of a container that has ended.
+pub(super) fn no_such_exec(text: &str) -> bool {
+    text.to_ascii_lowercase().contains("no such exec")
 }

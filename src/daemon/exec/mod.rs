@@ -3,19 +3,32 @@
 //! The one interface between the callers (`exec.run`, the raw stream) and whatever runs commands in a sandbox.
 
 mod collect;
+mod detached;
+mod ending;
 mod handle;
+mod launches;
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::time::Instant;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use tokio::io::AsyncWrite;
+use tokio::time::{Instant, sleep, timeout};
 
 pub use self::collect::{MAX_OUTPUT_BYTES, Output, start_refusal};
-pub use self::handle::{Ended, Handle, TIMED_OUT};
+pub use self::ending::{by, deadline};
+pub use self::handle::{Ended, Handle};
+use self::launches::Launched;
+pub use self::launches::Launches;
 use super::clock;
 use super::driver::Driver;
 use super::failure::Failure;
 use super::resolve;
-use crate::engine::{EngineError, ExecIo, ExecSpec, WindowSize};
+use crate::engine::{Chunk, EngineError, ExecIo, ExecSpec, ExecState, WindowSize};
+use crate::model::id::SessionId;
 use crate::model::session::Session;
 use crate::model::step::{Verb, plan};
 use crate::proto::errors::Kind;
@@ -23,6 +36,23 @@ use crate::proto::stream::Size;
 
 /// Most arguments of a command, and most bytes in all of them: what Linux takes (a quarter of the usual stack limit).
 const MAX_ARGV_BYTES: usize = 2 * 1024 * 1024;
+
+/// Longest wait for an operation that keeps a sandbox from taking a command: a save of a large sandbox under a pause.
+/// Past it the command is refused as `busy`.
+const BUSY_LIMIT: Duration = Duration::from_secs(30);
+
+/// Longest wait for the process of a command that was started, before its sandbox is frozen: as long as an engine that
+/// has much to do takes to make one. Past it the sandbox is frozen all the same.
+const PROCESS_LIMIT: Duration = Duration::from_secs(10);
+
+/// Between two looks at it.
+const PROCESS_POLL: Duration = Duration::from_millis(5);
+
+/// A command's output, as the engine gives it.
+pub type ChunkStream = BoxStream<'static, Result<Chunk, EngineError>>;
+
+/// A command's input.
+pub type Input = Pin<Box<dyn AsyncWrite + Send>>;
 
 /// What to run.
 #[derive(Debug, Clone, Default)]
@@ -56,40 +86,24 @@ pub struct Live {
 }
 
 impl Driver {
-    /// Starts a command.
+    /// Starts a command. Where an operation that is under way keeps the sandbox from taking one, it is waited for.
     ///
     /// # Errors
-    /// `session_not_found`, `wrong_state`, `invalid_params` and the engine's kinds. That there is no such program is no
-    /// error here: it is the command's end.
+    /// `session_not_found`, `wrong_state`, `busy`, `invalid_params` and the engine's kinds. That there is no such
+    /// program is no error here: it is the command's end.
     pub async fn exec(&self, request: ExecRequest) -> Result<Live, Failure> {
-        let session = self.session(&request.session)?;
-        plan(&session, Verb::Exec).map_err(|refusal| Failure::refused(&session, refusal))?;
-        let sandbox = session.sandbox_id.clone().unwrap_or_default();
+        let session = runnable(self.session(&request.session)?)?;
         check(&request)?;
         let in_use = self.0.usage.begin(&session.id);
-        let spec = spec(&session, &request);
-        let io = match self.0.engine.exec(&sandbox, &spec).await {
-            Ok(io) => io,
-            Err(error) => return Err(self.explain_exec(&session, error).await),
-        };
-        let now = clock::now();
-        let attach = request.attach;
-        self.0
-            .store
-            .update(&session.id, move |s| {
-                s.last_active = now;
-                if attach {
-                    s.last_connected = Some(now);
-                } else {
-                    s.exec_count = s.exec_count.saturating_add(1);
-                }
-            })
-            .await?;
+        let (spec, mut io, launched, session) = self.launch(session, &request).await?;
+        // Whoever takes over may ask for more of an output that has ended.
+        io.output = io.output.fuse().boxed();
+        self.count_exec(&session, request.attach).await;
         let handle = Handle {
             driver: self.clone(),
             session,
             exec_id: spec.exec_id.clone(),
-            engine_id: io.engine_id.clone(),
+            launched: Arc::new(launched),
             user: spec.user,
             command: spec.argv.first().cloned().unwrap_or_default(),
             started: Instant::now(),
@@ -98,18 +112,97 @@ impl Driver {
         Ok(Live { id: spec.exec_id, io, handle })
     }
 
-    /// A sandbox that the engine says cannot run anything is looked at again, so that the refusal names its state.
-    async fn explain_exec(&self, session: &Session, error: EngineError) -> Failure {
-        if matches!(error, EngineError::Conflict { .. } | EngineError::NoSandbox { .. }) {
-            // The state is what matters here; an engine that went away shows in the error itself.
-            let _ = self.compare_one(&session.id, false).await;
-            if let Some(now) = self.0.store.session_by_id(&session.id)
-                && let Err(refusal) = plan(&now, Verb::Exec)
-            {
-                return Failure::refused(&now, refusal);
-            }
+    async fn launch(
+        &self,
+        session: Arc<Session>,
+        request: &ExecRequest,
+    ) -> Result<(ExecSpec, ExecIo, Launched, Arc<Session>), Failure> {
+        let first = spec(&session, request);
+        let refused = match self.launch_once(&session, &first).await {
+            Ok((io, launched)) => return Ok((first, io, launched, session)),
+            Err(error) => error,
+        };
+        let about = |error: EngineError| Failure::from(error).about(session.name.as_str());
+        if !matches!(refused, EngineError::Conflict { .. } | EngineError::NoSandbox { .. }) {
+            return Err(about(refused));
         }
-        Failure::from(error).about(session.name.as_str())
+        // The sandbox is frozen or being ended by an operation, or it is not what its row says.
+        let session = self.settled(&session).await?;
+        let again = spec(&session, request);
+        match self.launch_once(&session, &again).await {
+            Ok((io, launched)) => Ok((again, io, launched, session)),
+            Err(error) => Err(about(error)),
+        }
+    }
+
+    async fn launch_once(
+        &self,
+        session: &Session,
+        spec: &ExecSpec,
+    ) -> Result<(ExecIo, Launched), EngineError> {
+        let _launching = self.0.launches.begin(&session.id).await;
+        let sandbox = session.sandbox_id.as_deref().unwrap_or_default();
+        let io = self.0.engine.exec(sandbox, spec).await?;
+        let launched = self.0.launches.launched(&session.id, &io.engine_id);
+        Ok((io, launched))
+    }
+
+    /// Freezes the sandbox, when none of its commands is between its start and its process.
+    pub(super) async fn freeze(&self, session: &Session) -> Result<(), EngineError> {
+        let _still = self.0.launches.still(&session.id).await;
+        let settled = async {
+            for engine_id in self.0.launches.under_way(&session.id) {
+                while matches!(self.0.engine.exec_state(&engine_id).await, Ok(ExecState::Starting)) {
+                    sleep(PROCESS_POLL).await;
+                }
+            }
+        };
+        if timeout(PROCESS_LIMIT, settled).await.is_err() {
+            tracing::warn!(session = %session.name, "a command of a session that is being frozen has no process yet");
+        }
+        self.0.engine.pause(session.sandbox_id.as_deref().unwrap_or_default()).await
+    }
+
+    /// Waits for the operation that is under way, if one is, and gives the row as it is then: it must still be one that
+    /// runs commands.
+    async fn settled(&self, session: &Session) -> Result<Arc<Session>, Failure> {
+        let name = session.name.as_str();
+        // An engine that went away meanwhile shows in the next attempt.
+        if timeout(BUSY_LIMIT, self.compare_one(&session.id, false)).await.is_err() {
+            let text = format!("session '{name}': another operation on it has not ended yet");
+            return Err(Failure::new(Kind::Busy, text).about(name));
+        }
+        runnable(self.0.store.session_by_id(&session.id).ok_or_else(|| Failure::no_session(name))?)
+    }
+
+    /// Waits, for a bounded time, until no operation on the session is under way.
+    async fn quiet(&self, id: &SessionId) {
+        // Past the limit it is as busy as before, and whoever asked goes on without.
+        let _ = timeout(BUSY_LIMIT, self.hold_id(id)).await;
+    }
+
+    /// Notes that a command runs. It does run: a table that cannot be written (a full disk) must not leave it without
+    /// anybody who reads its output.
+    async fn count_exec(&self, session: &Session, attach: bool) {
+        let now = clock::now();
+        let noted = self.0.store.update(&session.id, move |s| {
+            s.last_active = now;
+            if attach {
+                s.last_connected = Some(now);
+            } else {
+                s.exec_count = s.exec_count.saturating_add(1);
+            }
+        });
+        if let Err(error) = noted.await {
+            tracing::warn!(%error, session = %session.name, "a command runs, but cannot be counted");
+        }
+    }
+}
+
+fn runnable(session: Arc<Session>) -> Result<Arc<Session>, Failure> {
+    match plan(&session, Verb::Exec) {
+        Ok(_) => Ok(session),
+        Err(refusal) => Err(Failure::refused(&session, refusal)),
     }
 }
 

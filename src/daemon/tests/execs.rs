@@ -82,3 +82,192 @@ async fn what_cannot_be_a_command_is_refused_before_the_engine_is_asked() {
     }
     assert_eq!(world.engine.calls().len(), before);
 }
+
+/// Where the last call of this name stands among all calls.
+fn last_call(world: &World, call: &str) -> Option<usize> {
+    world.engine.calls().iter().rposition(|line| line.starts_with(call))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_no_signal_reaches_is_left_a_bounded_time_after_its_own_ran_out() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    world.engine.script_deaf("deaf");
+    let begun = tokio::time::Instant::now();
+    let output =
+        world.driver.exec_run(request("deaf"), None, Some(Duration::from_secs(5))).await.expect("ends");
+    assert_eq!((output.ended.code, output.ended.reason.as_deref()), (124, Some("its time ran out")));
+    assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
+    let signals = world.engine.calls().iter().filter(|c| c.starts_with("exec_signal")).count();
+    assert_eq!(signals, 2, "TERM and KILL");
+}
+
+#[tokio::test]
+async fn a_time_of_zero_is_no_limit() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    world.engine.script_hang("long");
+    let driver = world.driver.clone();
+    let run = tokio::spawn(async move { driver.exec_run(request("long"), None, Some(Duration::ZERO)).await });
+    until(|| last_call(&world, "exec session-a").is_some()).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    world.engine.end_commands(7);
+    assert_eq!(run.await.expect("joins").expect("ends").ended.code, 7);
+    assert_eq!(last_call(&world, "exec_signal"), None);
+}
+
+#[tokio::test]
+async fn a_command_that_runs_is_followed_although_it_cannot_be_counted() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    world.engine.script_exec("greet", b"hello", b"", 0);
+    world.driver.0.store.close().await;
+    let output = world.driver.exec_run(request("greet"), None, None).await.expect("runs");
+    assert_eq!(output.stdout, b"hello");
+}
+
+#[tokio::test]
+async fn an_engine_that_fails_to_tell_a_commands_state_is_asked_again_and_then_said_to_fail() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    world.engine.script_exec("greet", b"hello", b"", 3);
+    world.engine.fail_next("exec_state", broken("exec_state"));
+    let output = world.driver.exec_run(request("greet"), None, None).await.expect("runs");
+    assert_eq!(output.ended.code, 3);
+    for _ in 0..5 {
+        world.engine.fail_next("exec_state", broken("exec_state"));
+    }
+    let failure = world.driver.exec_run(request("greet"), None, None).await.expect_err("cannot tell");
+    assert_eq!(failure.kind, Kind::EngineError);
+}
+
+#[tokio::test]
+async fn a_command_that_the_engine_forgot_counts_as_killed() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    let text = "No such exec instance: e1".to_owned();
+    world.engine.fail_next("exec_state", EngineError::Failed { call: "exec_state", text });
+    let output = world.driver.exec_run(request("x"), None, None).await.expect("ends");
+    assert_eq!(output.ended.code, 137);
+}
+
+#[tokio::test]
+async fn a_command_waits_for_the_save_that_has_frozen_its_sandbox() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    world.engine.script_exec("greet", b"hello", b"", 0);
+    let gate = world.engine.gate("commit");
+    let driver = world.driver.clone();
+    let save =
+        tokio::spawn(async move { driver.save("a", Naming::default(), true, Report::default()).await });
+    gate.reached().await;
+    let driver = world.driver.clone();
+    let run = tokio::spawn(async move { driver.exec_run(request("greet"), None, None).await });
+    until(|| last_call(&world, "exec session-a").is_some()).await;
+    gate.open();
+    save.await.expect("joins").expect("saved");
+    assert_eq!(run.await.expect("joins").expect("runs").stdout, b"hello");
+    assert_eq!(world.row("a").exec_count, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_does_not_wait_for_ever_for_a_save() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    let gate = world.engine.gate("commit");
+    let driver = world.driver.clone();
+    let save =
+        tokio::spawn(async move { driver.save("a", Naming::default(), true, Report::default()).await });
+    gate.reached().await;
+    let failure = world.driver.exec_run(request("x"), None, None).await.expect_err("busy");
+    assert_eq!(failure.kind, Kind::Busy);
+    gate.open();
+    save.await.expect("joins").expect("saved");
+}
+
+#[tokio::test]
+async fn a_sandbox_that_somebody_paused_refuses_with_the_way_out() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    world.engine.pause_outside(&world.sandbox("a"));
+    let failure = world.driver.exec_run(request("x"), None, None).await.expect_err("paused");
+    assert_eq!((failure.kind, failure.hint.as_deref()), (Kind::WrongState, Some("abx session unpause a")));
+}
+
+#[tokio::test]
+async fn a_command_whose_time_runs_out_during_a_save_is_ended_after_it() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    world.engine.script_hang("long");
+    let driver = world.driver.clone();
+    let limit = Duration::from_millis(300);
+    let run = tokio::spawn(async move { driver.exec_run(request("long"), None, Some(limit)).await });
+    until(|| last_call(&world, "exec session-a").is_some()).await;
+    let gate = world.engine.gate("commit");
+    let driver = world.driver.clone();
+    let save =
+        tokio::spawn(async move { driver.save("a", Naming::default(), true, Report::default()).await });
+    gate.reached().await;
+    until(|| last_call(&world, "exec_signal").is_some()).await;
+    gate.open();
+    save.await.expect("joins").expect("saved");
+    assert_eq!(run.await.expect("joins").expect("ends").ended.code, 124);
+    assert!(last_call(&world, "exec_signal") > last_call(&world, "unpause"), "{:?}", world.engine.calls());
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_there_is_refused_in_words_of_ours() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    let text = "OCI runtime exec failed: exec: \"nope\": executable file not found in $PATH: unknown";
+    world.engine.script_no_start("nope", text, 127);
+    let failure = world.driver.exec_run(request("nope"), None, None).await.expect_err("not there");
+    assert_eq!(failure.kind, Kind::CommandNotFound);
+    assert_eq!(failure.message, "nope: command not found in the sandbox");
+}
+
+#[tokio::test]
+async fn a_sandbox_is_not_frozen_while_a_command_has_no_process_yet() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    world.engine.script_slow("slow");
+    let live = world.driver.exec(request("slow")).await.expect("taken");
+    for paused in 0..2 {
+        let driver = world.driver.clone();
+        let freeze = tokio::spawn(async move {
+            match paused {
+                0 => driver.save("a", Naming::default(), true, Report::default()).await.map(drop),
+                _ => driver.pause("a").await.map(drop),
+            }
+        });
+        if paused == 0 {
+            let before = world.engine.calls().len();
+            until(|| {
+                world.engine.calls()[before..].iter().filter(|c| c.starts_with("exec_state")).count() > 1
+            })
+            .await;
+            assert_eq!(last_call(&world, "pause"), None, "{:?}", world.engine.calls());
+            world.engine.make_processes();
+        }
+        freeze.await.expect("joins").expect("frozen");
+        assert!(last_call(&world, "pause") > last_call(&world, "exec_state"), "{:?}", world.engine.calls());
+    }
+    drop(live);
+}
+
+#[tokio::test]
+async fn no_command_is_started_while_a_sandbox_is_being_frozen() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    let gate = world.engine.gate("pause");
+    let driver = world.driver.clone();
+    let pause = tokio::spawn(async move { driver.pause("a").await });
+    gate.reached().await;
+    let driver = world.driver.clone();
+    let run = tokio::spawn(async move { driver.exec_run(request("x"), None, None).await });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(last_call(&world, "exec session-a"), None);
+    gate.open();
+    pause.await.expect("joins").expect("paused");
+    assert_eq!(run.await.expect("joins").expect_err("paused").kind, Kind::WrongState);
+}

@@ -5,6 +5,7 @@ mod faults;
 mod imports;
 mod lifecycle;
 mod recovery;
+mod streams;
 mod timers;
 mod watching;
 
@@ -120,4 +121,15 @@ fn named(name: &str) -> StartParams {
 /// An engine's refusal without a kind of its own.
 fn broken(call: &'static str) -> EngineError {
     EngineError::Failed { call, text: "broken on purpose".to_owned() }
+}
+
+/// Waits for a condition, with a limit for the busiest machine.
+async fn until(condition: impl Fn() -> bool) {
+    let limit = std::time::Duration::from_secs(30);
+    let waiting = async {
+        while !condition() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(limit, waiting).await.expect("the condition holds in time");
 }

@@ -137,9 +137,8 @@ impl Driver {
             let plan = this.plan_true(&mut held, Verb::Pause).await?;
             let Some(operation) = plan.operation else { return Ok(held.session) };
             this.intend(&mut held, operation).await?;
-            let id = held.session.sandbox_id.clone().unwrap_or_default();
             fault::point("pause.before").await;
-            let done = this.0.engine.pause(&id).await.map_err(Failure::from);
+            let done = this.freeze(&held.session).await.map_err(Failure::from);
             fault::point("pause.after").await;
             this.or_settle(&mut held, done, "pause").await?;
             this.commit(&mut held, |s| {

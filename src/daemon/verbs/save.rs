@@ -162,7 +162,7 @@ impl Driver {
                 Step::Stop => self.stop_sandbox(held, DEFAULT_GRACE).await?,
                 Step::Pause => {
                     fault::point("pause.before").await;
-                    self.0.engine.pause(&id).await?;
+                    self.freeze(&held.session).await?;
                     fault::point("pause.after").await;
                 }
                 Step::Unpause => {

@@ -296,10 +296,10 @@ pub(super) async fn state(link: &Link, execs: &Execs, engine_id: &str) -> Result
         })
         .await?;
     if seen.running == Some(true) {
-        return Ok(ExecState::Running);
+        return Ok(if seen.pid.unwrap_or(0) == 0 { ExecState::Starting } else { ExecState::Running });
     }
     // Neither running nor ended: created, and its start is under way.
-    let Some(code) = seen.exit_code else { return Ok(ExecState::Running) };
+    let Some(code) = seen.exit_code else { return Ok(ExecState::Starting) };
     let code = i32::try_from(code).unwrap_or(255);
     let (wrapped, failure) = execs.failure(engine_id);
     // Podman keeps the number of no process that ended: there the code must agree with the text.
@@ -328,7 +328,7 @@ pub(super) async fn signal(
         }
         // Nothing was found: it has ended, or its process is not there yet.
         let Some(engine_id) = execs.engine_id(exec_id) else { return Ok(()) };
-        if state(link, execs, &engine_id).await? != ExecState::Running {
+        if matches!(state(link, execs, &engine_id).await?, ExecState::Exited(_) | ExecState::NotStarted(_)) {
             return Ok(());
         }
         tokio::time::sleep(SIGNAL_PAUSE).await;
@@ -388,7 +388,7 @@ async fn signal_once(
         // The sandbox went away under it, or has no shell.
         Err(_) => match state(link, execs, &made.id).await? {
             ExecState::NotStarted(_) => Err(EngineError::Failed { call: "exec_signal", text }),
-            ExecState::Running | ExecState::Exited(_) => Ok(0),
+            ExecState::Starting | ExecState::Running | ExecState::Exited(_) => Ok(0),
         },
     }
 }

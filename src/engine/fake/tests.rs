@@ -1,3 +1,5 @@
+use bytes::Bytes;
+
 use super::*;
 use crate::engine::Chunk;
 use crate::engine::labels::tests::{commit_spec, create_spec};

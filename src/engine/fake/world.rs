@@ -50,8 +50,20 @@ pub(super) struct StoredImage {
 
 #[derive(Clone)]
 pub(super) enum Script {
-    Ends { stdout: Bytes, stderr: Bytes, code: i32 },
+    Ends {
+        stdout: Bytes,
+        stderr: Bytes,
+        code: i32,
+    },
     Hangs,
+    /// As `Hangs`, but no signal reaches it.
+    Deaf,
+    /// As `Hangs`, but it gets its process later.
+    Slow,
+    NeverStarts {
+        text: Bytes,
+        code: i32,
+    },
 }
 
 pub(super) struct Exec {
@@ -59,8 +71,9 @@ pub(super) struct Exec {
     pub(super) exec_id: String,
     pub(super) state: ExecState,
     pub(super) size: Option<WindowSize>,
+    pub(super) deaf: bool,
     /// Dropping it ends the output of one that hangs.
-    ends: Option<mpsc::Sender<Chunk>>,
+    pub(super) ends: Option<mpsc::UnboundedSender<Chunk>>,
 }
 
 impl State {
@@ -106,7 +119,7 @@ impl State {
 
     pub(super) fn end_execs(&mut self, code: i32, which: impl Fn(&Exec) -> bool) {
         for exec in self.execs.values_mut() {
-            if exec.state == ExecState::Running && which(exec) {
+            if matches!(exec.state, ExecState::Starting | ExecState::Running) && which(exec) {
                 exec.state = ExecState::Exited(code);
                 exec.ends = None;
             }
@@ -183,20 +196,32 @@ impl State {
         let program = spec.argv.first().map(String::as_str).unwrap_or_default();
         let nothing = Script::Ends { stdout: Bytes::new(), stderr: Bytes::new(), code: 0 };
         let script = self.scripts.get(program).cloned().unwrap_or(nothing);
+        let deaf = matches!(script, Script::Deaf);
+        let begins = if matches!(script, Script::Slow) { ExecState::Starting } else { ExecState::Running };
         let (state, ends, output) = match script {
             Script::Ends { stdout, stderr, code } => {
                 let chunks = [Chunk::Stdout(stdout), Chunk::Stderr(stderr)];
                 let full = chunks.into_iter().filter(|(Chunk::Stdout(b) | Chunk::Stderr(b))| !b.is_empty());
                 (ExecState::Exited(code), None, stream::iter(full.collect::<Vec<_>>()).map(Ok).boxed())
             }
-            Script::Hangs => {
-                let (sender, receiver) = mpsc::channel(1);
+            Script::NeverStarts { text, code } => {
+                let word = stream::iter([Ok(Chunk::Stdout(text))]);
+                (ExecState::NotStarted(code), None, word.boxed())
+            }
+            Script::Hangs | Script::Deaf | Script::Slow => {
+                let (sender, receiver) = mpsc::unbounded_channel();
                 let output = stream::unfold(receiver, |mut r| async { r.recv().await.map(|c| (Ok(c), r)) });
-                (ExecState::Running, Some(sender), output.fuse().boxed())
+                (begins, Some(sender), output.fuse().boxed())
             }
         };
-        let exec =
-            Exec { sandbox: sandbox.to_owned(), exec_id: spec.exec_id.clone(), state, size: spec.tty, ends };
+        let exec = Exec {
+            sandbox: sandbox.to_owned(),
+            exec_id: spec.exec_id.clone(),
+            state,
+            size: spec.tty,
+            deaf,
+            ends,
+        };
         self.execs.insert(engine_id.clone(), exec);
         let input = spec.stdin.then(|| Box::pin(tokio::io::sink()) as _);
         Ok(ExecIo { engine_id, input, output })

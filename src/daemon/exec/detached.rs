@@ -1,0 +1,64 @@
+//! Commands that nobody waits for.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use tokio::time::{Instant, timeout};
+
+use super::collect::never_started;
+use super::{Live, by};
+use crate::daemon::failure::Failure;
+use crate::engine::Chunk;
+use crate::engine::docker::start_failure;
+
+/// How long a detached command is watched before it counts as started. The engine tells within this that there is no
+/// such program; what it tells later is not told.
+const START_LIMIT: Duration = Duration::from_millis(200);
+
+/// Output in which a failed start is looked for, in bytes: the engines' texts are one line.
+const MAX_TEXT_BYTES: usize = 2048;
+
+impl Live {
+    /// Waits a short time for the engine to say that the command cannot be started. What it writes meanwhile is dropped,
+    /// as all that a detached command writes is.
+    ///
+    /// # Errors
+    /// `command_not_found` or `command_not_executable`.
+    pub async fn confirm(&mut self) -> Result<(), Failure> {
+        let mut text = Vec::new();
+        let Self { io, handle, .. } = self;
+        let look = async {
+            while let Some(Ok(Chunk::Stdout(bytes) | Chunk::Stderr(bytes))) = io.output.next().await {
+                let room = MAX_TEXT_BYTES.saturating_sub(text.len()).min(bytes.len());
+                text.extend_from_slice(&bytes[..room]);
+                let fails = start_failure(&String::from_utf8_lossy(&text)).is_some();
+                if !fails {
+                    return None;
+                }
+            }
+            handle.wait().await.ok()
+        };
+        let ended = timeout(START_LIMIT, look).await.ok().flatten();
+        match ended {
+            Some(ended) if ended.never_started => Err(never_started(&handle.command, ended.code, &text)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads the command's output to its end on a task of its own, so that it never waits for a reader, and ends it at
+    /// the deadline.
+    pub fn follow(self, deadline: Option<Instant>) {
+        tokio::spawn(async move {
+            let Self { mut io, handle, .. } = self;
+            let work = async {
+                while let Some(Ok(_)) = io.output.next().await {}
+                if let Err(error) = handle.wait().await {
+                    tracing::debug!(%error, "cannot tell how a detached command ended");
+                }
+            };
+            if by(deadline, work).await.is_none() {
+                handle.finish(&mut io.output, |_| {}).await;
+            }
+        });
+    }
+}

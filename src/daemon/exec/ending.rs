@@ -1,0 +1,134 @@
+//! Ending a command: because its time ran out, or because nobody waits for it any more.
+
+use std::future::Future;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+
+use super::ChunkStream;
+use super::handle::{Handle, no_such_exec};
+use crate::engine::{Chunk, EngineError, ExecState};
+
+/// Time between TERM and KILL for a command whose time ran out or whose client is gone.
+const KILL_GRACE: Duration = Duration::from_secs(2);
+
+/// Longest that one signal may take to arrive. The engine looks again and again for a command of which no process can
+/// be seen (it cleared its environment, or its sandbox has no shell); past this it is given up.
+const SIGNAL_LIMIT: Duration = Duration::from_secs(5);
+
+/// Time for the last output of a command that was ended. Past it, what still holds the output open is not waited for.
+const LAST_OUTPUT: Duration = Duration::from_secs(2);
+
+/// Between two looks at whether a command that got TERM has ended.
+const GONE_POLL: Duration = Duration::from_millis(50);
+
+/// What became of a signal.
+enum Delivery {
+    /// It was sent, or cannot be.
+    Tried,
+    /// The sandbox takes none in the state that it is in now.
+    Refused,
+}
+
+/// When a command's time runs out: no limit, a limit of zero, and one beyond all clocks mean never.
+pub fn deadline(limit: Option<Duration>) -> Option<Instant> {
+    limit.filter(|limit| !limit.is_zero()).and_then(|limit| Instant::now().checked_add(limit))
+}
+
+/// Runs `work` until the deadline; none if it is not done by then.
+pub async fn by<T>(deadline: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
+    match deadline {
+        Some(at) => timeout_at(at, work).await.ok(),
+        None => Some(work.await),
+    }
+}
+
+impl Handle {
+    /// Ends the command as [`Handle::end`] does and reads the last of its output, for a bounded time: an engine that
+    /// cannot get rid of the output of a command that has ended may hang on the whole sandbox.
+    pub async fn finish(&self, output: &mut ChunkStream, mut take: impl FnMut(Chunk)) {
+        let ending = self.end();
+        let bound = async {
+            // It ends with its last step, or by a panic that is logged where it happens.
+            let _ = ending.await;
+            sleep(LAST_OUTPUT).await;
+        };
+        let read = async {
+            while let Some(Ok(chunk)) = output.next().await {
+                take(chunk);
+            }
+        };
+        tokio::select! {
+            () = read => {}
+            () = bound => {
+                tracing::warn!(exec = self.exec_id, "a command that was ended still holds its output open");
+            }
+        }
+        self.note_end().await;
+    }
+
+    /// Ends the command: TERM to all its processes, a grace, KILL for those that are left. Goes on by itself when the
+    /// answer is dropped.
+    pub fn end(&self) -> JoinHandle<()> {
+        let copy = self.copy();
+        tokio::spawn(async move {
+            copy.signal_in_time(15).await;
+            // Also where its main process is gone at once: its children may need the grace, and may be left.
+            let killed_at = Instant::now() + KILL_GRACE;
+            if timeout(KILL_GRACE, copy.gone()).await.is_ok() {
+                sleep_until(killed_at).await;
+            }
+            copy.signal_in_time(9).await;
+        })
+    }
+
+    async fn signal_in_time(&self, signal: i32) {
+        let mut sent = timeout(SIGNAL_LIMIT, self.send(signal)).await;
+        if matches!(sent, Ok(Delivery::Refused)) {
+            // A sandbox that is being saved is frozen for a while, and takes no signal.
+            self.driver.quiet(&self.session.id).await;
+            sent = timeout(SIGNAL_LIMIT, self.send(signal)).await;
+        }
+        if sent.is_err() {
+            tracing::warn!(exec = self.exec_id, signal, "no process of a command can be found");
+        }
+    }
+
+    /// Sends a signal to every process of the command.
+    pub async fn signal(&self, signal: i32) {
+        self.send(signal).await;
+    }
+
+    async fn send(&self, signal: i32) -> Delivery {
+        let sandbox = self.session.sandbox_id.clone().unwrap_or_default();
+        let _launching = self.driver.0.launches.begin(&self.session.id).await;
+        let sent =
+            self.driver.0.engine.exec_signal(&sandbox, &self.exec_id, self.user.as_deref(), signal).await;
+        match sent {
+            Ok(()) => Delivery::Tried,
+            Err(error) => {
+                tracing::debug!(%error, exec = self.exec_id, signal, "cannot signal a command");
+                if matches!(error, EngineError::Conflict { .. }) {
+                    Delivery::Refused
+                } else {
+                    Delivery::Tried
+                }
+            }
+        }
+    }
+
+    /// Waits until the engine says that the command has ended, or does not know it any more.
+    async fn gone(&self) {
+        loop {
+            match self.driver.0.engine.exec_state(self.launched.engine_id()).await {
+                Ok(ExecState::Exited(_) | ExecState::NotStarted(_)) | Err(EngineError::NoSandbox { .. }) => {
+                    return;
+                }
+                Err(EngineError::Failed { text, .. }) if no_such_exec(&text) => return,
+                Ok(ExecState::Starting | ExecState::Running) | Err(_) => sleep(GONE_POLL).await,
+            }
+        }
+    }
+}

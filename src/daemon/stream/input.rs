@@ -1,0 +1,85 @@
+//! What comes from the client of a raw stream.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, Interest};
+use tokio::net::unix::OwnedReadHalf;
+use tokio::time::sleep;
+
+use crate::daemon::exec::{Handle, Input};
+use crate::proto::stream::{FrameKind, HEADER_BYTES, Size, parse_header};
+
+/// Time between two looks at whether the client is gone, while what it sent cannot be passed on.
+const HANGUP_POLL: Duration = Duration::from_millis(500);
+
+pub(super) type Reader = BufReader<tokio::io::Chain<io::Cursor<Bytes>, OwnedReadHalf>>;
+
+/// Passes on what the client sends. Ends when the client is gone.
+pub(super) async fn pass_on(mut reader: Reader, mut input: Option<Input>, handle: Handle) {
+    while let Ok(Some((kind, payload))) = read_frame(&mut reader).await {
+        let Some(kind) = kind else { continue };
+        tokio::select! {
+            () = deliver(kind, &payload, &mut input, &handle) => {}
+            () = hung_up(&reader) => return,
+        }
+    }
+}
+
+async fn deliver(kind: FrameKind, payload: &[u8], input: &mut Option<Input>, handle: &Handle) {
+    match kind {
+        FrameKind::Input if payload.is_empty() => {
+            if let Some(mut stdin) = input.take() {
+                // The command may have closed its side already.
+                let _ = stdin.shutdown().await;
+            }
+        }
+        FrameKind::Input => {
+            if let Some(stdin) = input
+                && stdin.write_all(payload).await.is_err()
+            {
+                *input = None;
+            }
+        }
+        FrameKind::Resize => {
+            if let Ok(size) = serde_json::from_slice::<Size>(payload) {
+                handle.resize(size).await;
+            }
+        }
+        FrameKind::Signal => {
+            if let [signal @ 1..=64] = payload[..] {
+                handle.signal(i32::from(signal)).await;
+            }
+        }
+        FrameKind::Stdout | FrameKind::Stderr | FrameKind::Exit | FrameKind::Error => {}
+    }
+}
+
+/// Waits until the client has closed its side although it has not been read to the end: a command that does not read
+/// its input must not hide that nobody waits for it any more.
+async fn hung_up(reader: &Reader) {
+    let (_, socket) = reader.get_ref().get_ref();
+    loop {
+        sleep(HANGUP_POLL).await;
+        match socket.ready(Interest::READABLE).await {
+            Ok(ready) if !ready.is_read_closed() => {}
+            _ => return,
+        }
+    }
+}
+
+async fn read_frame(
+    reader: &mut (impl AsyncRead + Unpin),
+) -> io::Result<Option<(Option<FrameKind>, Vec<u8>)>> {
+    let mut head = [0; HEADER_BYTES];
+    match reader.read_exact(&mut head).await {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let (kind, length) = parse_header(head)?;
+    let mut payload = vec![0; length];
+    reader.read_exact(&mut payload).await?;
+    Ok(Some((kind, payload)))
+}

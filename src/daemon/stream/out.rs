@@ -1,0 +1,118 @@
+//! What goes to the client of a raw stream.
+
+use std::io;
+
+use bytes::{Buf, Bytes, BytesMut};
+use futures_util::StreamExt;
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::OwnedWriteHalf;
+
+use super::json;
+use crate::daemon::exec::ChunkStream;
+use crate::engine::{Chunk, EngineError};
+use crate::proto::stream::{FrameKind, HEADER_BYTES, MAX_FRAME_BYTES, header};
+
+/// Output that is read from the engine ahead of a client that does not read, in bytes. Past it the command waits. As long
+/// as an engine has output of a command that has ended, it may hang on the whole sandbox: so what is a screenful for a
+/// pager must not stay with it.
+const READ_AHEAD_BYTES: usize = 1024 * 1024;
+
+/// Output that is kept for the client of a command that is being ended, in bytes. What is beyond is read and dropped.
+const MAX_LAST_BYTES: usize = 2 * READ_AHEAD_BYTES;
+
+/// The sending side: whole frames that wait to be written, and possibly a chunk that is held back.
+pub(super) struct Out {
+    write: OwnedWriteHalf,
+    rest: BytesMut,
+    held: Option<Chunk>,
+}
+
+impl Out {
+    pub(super) fn new(write: OwnedWriteHalf) -> Self {
+        Self { write, rest: BytesMut::new(), held: None }
+    }
+
+    /// Sends a line of the opening.
+    pub(super) async fn line(&mut self, value: &impl serde::Serialize) -> io::Result<()> {
+        self.rest.extend_from_slice(&json(value));
+        self.rest.extend_from_slice(b"\n");
+        self.flush().await
+    }
+
+    /// Keeps a chunk until it is known whether it is the command's.
+    pub(super) fn hold(&mut self, chunk: Chunk) {
+        self.held = Some(chunk);
+    }
+
+    /// Takes back what was held.
+    pub(super) fn take_held(&mut self) -> Option<Bytes> {
+        self.held.take().map(|chunk| match chunk {
+            Chunk::Stdout(bytes) | Chunk::Stderr(bytes) => bytes,
+        })
+    }
+
+    /// Lets what was held go after all.
+    pub(super) fn release(&mut self) {
+        if let Some(chunk) = self.held.take() {
+            self.push(chunk);
+        }
+    }
+
+    /// Adds output to what is to be written.
+    pub(super) fn push(&mut self, chunk: Chunk) {
+        match chunk {
+            Chunk::Stdout(bytes) => self.frames(FrameKind::Stdout, &bytes),
+            Chunk::Stderr(bytes) => self.frames(FrameKind::Stderr, &bytes),
+        }
+    }
+
+    /// Adds output, unless too much waits already.
+    pub(super) fn keep(&mut self, chunk: Chunk) {
+        self.release();
+        if self.rest.len() < MAX_LAST_BYTES {
+            self.push(chunk);
+        }
+    }
+
+    /// Writes what waits until there is more output, which it gives.
+    pub(super) async fn flush_until(
+        &mut self,
+        output: &mut ChunkStream,
+    ) -> io::Result<Option<Result<Chunk, EngineError>>> {
+        loop {
+            let waiting = self.rest.len();
+            tokio::select! {
+                biased;
+                flushed = self.flush(), if waiting > 0 => flushed?,
+                next = output.next(), if waiting < READ_AHEAD_BYTES => return Ok(next),
+            }
+        }
+    }
+
+    /// Writes all that waits.
+    ///
+    /// # Cancel safety
+    /// What was not written still waits.
+    pub(super) async fn flush(&mut self) -> io::Result<()> {
+        while self.rest.has_remaining() {
+            self.write.write_buf(&mut self.rest).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends the last frame, after all that waits or is held, and ends our side.
+    pub(super) async fn last(&mut self, kind: FrameKind, value: &impl serde::Serialize) -> io::Result<()> {
+        self.release();
+        self.frames(kind, &json(value));
+        self.flush().await?;
+        self.write.shutdown().await
+    }
+
+    fn frames(&mut self, kind: FrameKind, bytes: &[u8]) {
+        for part in bytes.chunks(MAX_FRAME_BYTES) {
+            self.rest.reserve(HEADER_BYTES + part.len());
+            self.rest.extend_from_slice(&header(kind, part.len()));
+            self.rest.extend_from_slice(part);
+        }
+    }
+}

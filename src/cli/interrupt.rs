@@ -21,7 +21,9 @@ impl Interrupt {
     /// For one call with these params.
     pub(crate) fn during<M: Method>(params: &M::Params) -> Self {
         let field = match M::NAME {
-            "session.start" | "session.save" | "session.resume" => "name",
+            "session.start" | "session.stop" | "session.save" | "session.resume" | "session.connect" => {
+                "name"
+            }
             "session.fork" => "new_name",
             _ => return Self { caught: None, session: String::new() },
         };

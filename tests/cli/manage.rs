@@ -17,6 +17,8 @@ fn an_interrupted_operation_is_said_to_go_on() {
         (&["start", "a"][..], "a"),
         (&["save", "it's"], "'it'\\''s'"),
         (&["resume", "a"], "a"),
+        (&["connect", "a"], "a"),
+        (&["stop", "a"], "a"),
         (&["fork", "a", "b"], "b"),
     ] {
         let daemon = Daemon::busy();

@@ -10,6 +10,10 @@ use serde::Deserialize;
 
 use crate::paths;
 
+mod check;
+
+pub use check::BadValue;
+
 /// The image of the built-in template.
 pub const BASE_IMAGE: &str = "debian:stable-slim";
 
@@ -80,6 +84,14 @@ pub enum ConfigError {
         path: PathBuf,
         /// Where and why.
         source: Wrong,
+    },
+    /// A value is none that its key may have.
+    #[error("failed to understand {path:?}")]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// Which, and what it must be.
+        source: BadValue,
     },
     /// The file is larger than any configuration.
     #[error("{path:?} is larger than {MAX_CONFIG_BYTES} bytes")]
@@ -176,7 +188,7 @@ impl Config {
     /// Reads the system's file, the file at `user_file` and the environment; a missing file is no error.
     ///
     /// # Errors
-    /// When a file is there but cannot be read or understood.
+    /// When a file is there but cannot be read or understood, or a template of it has a value that no sandbox could.
     pub fn load(user_file: &Path, flags: &Flags) -> Result<Self, ConfigError> {
         let mut config = Self {
             engine: None,
@@ -299,14 +311,19 @@ fn read(path: &Path) -> Result<Option<File>, ConfigError> {
         return Err(ConfigError::TooLarge { path: path.to_owned() });
     }
     let text = std::fs::read_to_string(path).map_err(fail)?;
-    toml::from_str(&text).map(Some).map_err(|error: toml::de::Error| {
+    let file: File = toml::from_str(&text).map_err(|error: toml::de::Error| {
         let before = text.get(..error.span().unwrap_or_default().start).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
         ConfigError::Parse {
             path: path.to_owned(),
             source: Wrong { line, why: without_value(error.message()) },
         }
-    })
+    })?;
+    for (name, template) in &file.templates {
+        check::template(name, template)
+            .map_err(|source| ConfigError::Value { path: path.to_owned(), source })?;
+    }
+    Ok(Some(file))
 }
 
 /// What a parser says is wrong, without the value that it quotes, which may be a secret: what was expected is enough.

@@ -222,5 +222,8 @@ pub(crate) enum SnapshotCommand {
         /// The snapshots
         #[arg(required = true)]
         snapshot: Vec<String>,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
     },
 }

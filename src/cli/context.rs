@@ -1,12 +1,14 @@
 //! What every command needs: the way to the daemon, and the way out.
 
 use std::cell::Cell;
+use std::io::{BufRead, IsTerminal, stderr, stdin};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::value::RawValue;
 
 use super::args::Global;
 use super::failure::{DAEMON, Failure, chain};
+use super::interrupt::Interrupt;
 use super::output::{Output, clean};
 use super::progress::Bar;
 use crate::client::{Client, ConnectError, Connector, RawStream, StreamError, same_protocol};
@@ -115,7 +117,14 @@ impl Context {
         params: &M::Params,
     ) -> Result<Box<RawValue>, Failure> {
         let mut bar = Bar::new(&self.output, doing(M::NAME));
-        let result = client.call_watched::<M>(params, &mut |event| bar.hear(event));
+        let interrupt = Interrupt::during::<M>(params);
+        let result = client.call_watched::<M>(params, &mut |event| {
+            bar.hear(event);
+            if interrupt.pressed() {
+                bar.clear();
+                interrupt.leave(&self.output);
+            }
+        });
         bar.finish();
         Ok(result?)
     }
@@ -140,6 +149,14 @@ impl Context {
             self.output.data(&text);
         }
         Ok(())
+    }
+
+    /// Asks a question on a terminal, the answer to which is no unless it is yes.
+    pub(crate) fn agrees(&self, question: &str) -> bool {
+        self.output.err(question);
+        let mut answer = String::new();
+        let read = stdin().lock().read_line(&mut answer);
+        read.is_ok() && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
     }
 
     fn compare_versions(&self, theirs: &str) {
@@ -169,6 +186,11 @@ fn doing(method: &str) -> &'static str {
         "exec.run" => "",
         _ => "waiting for abxd",
     }
+}
+
+/// Whether there is a user who can be asked.
+pub(crate) fn can_ask() -> bool {
+    stdin().is_terminal() && stderr().is_terminal()
 }
 
 /// Understands the result of a method.

@@ -60,6 +60,14 @@ impl Failure {
         Self::own(DAEMON, DAEMON_UNREACHABLE, message.into(), causes, None)
     }
 
+    /// The same, with causes, outermost first.
+    pub(crate) fn caused_by(mut self, causes: Vec<String>) -> Self {
+        if let Some(data) = &mut self.error.data {
+            data.causes = causes;
+        }
+        self
+    }
+
     /// The same, with a hint.
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         let hint = Some(hint.into());
@@ -137,11 +145,16 @@ impl Failure {
 
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
-        let hint = connect_hint(&error);
+        let mut hint = connect_hint(&error);
         let (id, causes) = match &error {
             ConnectError::Protocol { .. } => (PROTOCOL_MISMATCH, Vec::new()),
-            ConnectError::Failed { words, .. } | ConnectError::NotReady { words, .. } => {
-                (DAEMON_UNREACHABLE, quoted(words))
+            ConnectError::Failed { words, log, .. } | ConnectError::NotReady { words, log, .. } => {
+                let said = Said::read(words);
+                hint = Some(said.hint.unwrap_or_else(|| {
+                    let logged = log.metadata().is_ok_and(|meta| meta.len() > 0);
+                    if logged { "abx daemon logs" } else { "abx doctor" }.to_owned()
+                }));
+                (DAEMON_UNREACHABLE, said.causes)
             }
             ConnectError::Greeting { source: CallError::Remote(remote) } => {
                 return Self::from_wire(remote.error.clone(), Some(remote.raw.clone()));
@@ -162,6 +175,7 @@ impl From<CallError> for Failure {
                 let causes = chain(&other).split_off(1);
                 let hint = match other {
                     CallError::Garbled { .. } | CallError::Silent { .. } => "abx daemon restart",
+                    CallError::Gone { .. } => "abx daemon status",
                     _ => "abx daemon logs",
                 };
                 Self::daemon(other.to_string(), causes).with_hint(hint)
@@ -178,7 +192,11 @@ impl From<StreamError> for Failure {
             StreamError::TooLarge { .. } => Self::usage(error.to_string()),
             other => {
                 let causes = chain(&other).split_off(1);
-                Self::daemon(other.to_string(), causes).with_hint("abx daemon logs")
+                let hint = match other {
+                    StreamError::Gone { .. } => "abx daemon status",
+                    _ => "abx daemon logs",
+                };
+                Self::daemon(other.to_string(), causes).with_hint(hint)
             }
         }
     }
@@ -226,7 +244,7 @@ fn connect_hint(error: &ConnectError) -> Option<String> {
         ConnectError::Dial { .. } => "abx doctor",
         ConnectError::Home { .. } => "choose another home with --home or ABX_HOME, or mend its owner",
         ConnectError::NoDaemon { .. } => "install abxd beside abx",
-        ConnectError::Failed { .. } | ConnectError::NotReady { .. } => "abx daemon logs",
+        ConnectError::Elsewhere { .. } => "leave --socket and ABX_SOCKET out, or first: abx daemon stop",
         ConnectError::Hung { .. } | ConnectError::Protocol { .. } => "abx daemon restart",
         ConnectError::Stranger { .. } => "name another socket with --socket or ABX_SOCKET",
         ConnectError::Greeting { .. } => "abx daemon restart",
@@ -240,21 +258,44 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> Vec<String> {
     let mut texts = vec![error.to_string()];
     let mut next = error.source();
     while let Some(cause) = next {
-        texts.push(cause.to_string());
+        // That the other side closed says nothing that the error around it has not said in better words.
+        let closed = cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|error| error.kind() == std::io::ErrorKind::UnexpectedEof);
+        if !closed {
+            texts.push(cause.to_string());
+        }
         next = cause.source();
     }
     texts
 }
 
-/// What a daemon wrote before it ended: its own `Error:` and `Caused by:` lines lose their labels.
-fn quoted(words: &[String]) -> Vec<String> {
-    words
-        .iter()
-        .map(|line| {
+/// What a daemon wrote before it ended, in its own order: error and causes, each with the lines that belong to it.
+#[derive(Default)]
+struct Said {
+    causes: Vec<String>,
+    hint: Option<String>,
+}
+
+impl Said {
+    /// Lines without a label, of a log or of a program that is no `abxd`, stay together as one cause.
+    fn read(words: &[String]) -> Self {
+        let mut said = Self::default();
+        for line in words {
             let label = ["Error: ", "Caused by: "].into_iter().find_map(|label| line.strip_prefix(label));
-            label.unwrap_or(line).to_owned()
-        })
-        .collect()
+            if let Some(text) = label {
+                said.causes.push(text.to_owned());
+            } else if let Some(hint) = line.strip_prefix("Hint: ") {
+                said.hint = Some(hint.to_owned());
+            } else if let Some(last) = said.hint.as_mut().or(said.causes.last_mut()) {
+                last.push('\n');
+                last.push_str(line);
+            } else {
+                said.causes.push(line.clone());
+            }
+        }
+        said
+    }
 }
 
 #[cfg(test)]
@@ -326,8 +367,41 @@ mod tests {
         let want = "Error: abxd could not start (exit status: 1); its log is /h/log/abxd.log\n\
                     Caused by: the table is newer\n\
                     Caused by: schema 9\n\
-                    Hint: abx daemon logs\n";
+                    Hint: abx doctor\n";
         assert_eq!(failure.text(false), want);
+    }
+
+    #[test]
+    fn a_daemon_that_could_not_start_keeps_its_lines_together_and_its_own_hint() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let log = dir.path().join("abxd.log");
+        let text = |words: &[&str]| {
+            let words = words.iter().map(|w| (*w).to_owned()).collect();
+            let status = "exit status: 1".to_owned();
+            let failure = Failure::from(ConnectError::Failed { status, words, log: log.clone() });
+            failure.text(false).lines().skip(1).collect::<Vec<_>>().join("\n")
+        };
+        let words = ["Error: no settings", "Caused by: line 2", "  |", "2 | x = y", "Hint: mend it"];
+        let want = "Caused by: no settings\nCaused by: line 2\n    |\n  2 | x = y\nHint: mend it";
+        assert_eq!(text(&words), want);
+        let panic = ["thread 'main' panicked", "note: run it again"];
+        let want = "Caused by: thread 'main' panicked\n  note: run it again\nHint: ";
+        assert_eq!(text(&panic), format!("{want}abx doctor"));
+        std::fs::write(&log, "one line").expect("write");
+        assert_eq!(text(&panic), format!("{want}abx daemon logs"));
+    }
+
+    #[test]
+    fn a_connection_that_ends_is_said_in_words_of_ours_alone() {
+        let source = || std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+        for failure in [
+            Failure::from(CallError::Gone { source: source() }),
+            Failure::from(StreamError::Gone { source: source() }),
+        ] {
+            let text = failure.text(false);
+            assert!(text.starts_with("Error: abxd went away"), "{text}");
+            assert!(text.ends_with("\nHint: abx daemon status\n") && text.lines().count() == 2, "{text}");
+        }
     }
 
     #[test]

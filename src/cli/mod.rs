@@ -6,6 +6,7 @@ mod cmd;
 mod context;
 mod detach;
 mod failure;
+mod interrupt;
 mod legacy;
 mod modes;
 mod output;
@@ -65,6 +66,10 @@ fn perform(context: &Context, version: bool, command: Option<Command>) -> Result
         Some(Command::Import(args)) => cmd::import::run(context, &args),
         Some(Command::Daemon(verb)) => cmd::daemon::run(context, verb),
         Some(Command::Doctor) => cmd::doctor::run(context),
+        Some(Command::Completions { .. }) if context.output.json => {
+            Err(Failure::usage("completions are a script, and --json gives documents")
+                .with_hint("leave --json out"))
+        }
         Some(Command::Completions { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut args::command(), "abx", &mut script);
@@ -72,6 +77,7 @@ fn perform(context: &Context, version: bool, command: Option<Command>) -> Result
             Ok(0)
         }
         Some(Command::Rpc { method, params }) => cmd::rpc::run(context, method.as_deref(), params.as_deref()),
+        None if context.output.json => Err(no_command()),
         None => {
             context.output.err(&args::command().render_help().to_string());
             Ok(USAGE)
@@ -89,18 +95,25 @@ fn explain(error: &clap::Error, json: bool) -> u8 {
         return 0;
     }
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        if json {
+            output.failure(&no_command());
+            return USAGE;
+        }
         output.err(&text);
         return USAGE;
     }
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     if json {
-        let message = text.lines().next().unwrap_or("wrong usage");
-        output.failure(&Failure::usage(message));
+        output.failure(&Failure::usage(text.trim_end()));
     } else {
         let lines: Vec<String> = text.lines().map(clean).collect();
         output.note(&format!("Error: {}", lines.join("\n")));
     }
     USAGE
+}
+
+fn no_command() -> Failure {
+    Failure::usage("a command is missing").with_hint("abx --help")
 }
 
 #[cfg(test)]

@@ -92,8 +92,13 @@ impl<'a> Bar<'a> {
     }
 
     /// Clears the line, so that what follows begins on a clean one.
-    pub(crate) fn finish(self) {
-        if self.terminal && self.drawn.is_some() {
+    pub(crate) fn finish(mut self) {
+        self.clear();
+    }
+
+    /// The same, where the call has not ended.
+    pub(crate) fn clear(&mut self) {
+        if self.terminal && self.drawn.take().is_some() {
             self.output.err("\r\u{1b}[K");
         }
     }

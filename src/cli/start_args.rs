@@ -130,7 +130,7 @@ pub(crate) fn parse_port(text: &str) -> Result<Port, Wrong> {
 /// current directory; whether it exists is the daemon's to say.
 ///
 /// # Errors
-/// When there is no directory, or the target is not absolute.
+/// When there is no directory, the target is not absolute, or the mode is none.
 pub(crate) fn parse_workspace(text: &str) -> Result<Mount, Wrong> {
     if text.is_empty() {
         return Err("-w needs a directory".to_owned());
@@ -142,25 +142,28 @@ pub(crate) fn parse_workspace(text: &str) -> Result<Mount, Wrong> {
     if Path::new(rest).exists() {
         return mount(rest, "", read_only);
     }
-    match split_target(rest) {
-        Some((source, target)) => mount(source, target, read_only),
-        None => match rest.rsplit_once(':') {
-            Some((source, target)) if Path::new(source).exists() => {
-                Err(format!("the target {target:?} of -w must be an absolute path of the sandbox"))
-            }
-            _ => mount(rest, "", read_only),
-        },
+    if let Some((source, target)) = split_target(rest) {
+        return mount(source, plain_target("-w", target)?, read_only);
+    }
+    let exists = |at: &usize| Path::new(&rest[..*at]).exists();
+    match rest.match_indices(':').map(|(at, _)| at).filter(|at| *at > 0).find(exists) {
+        Some(at) => Err(format!(
+            "-w {text:?}: {:?} is neither an absolute path of the sandbox nor a mode, which is ro or rw",
+            &rest[at + 1..]
+        )),
+        None => mount(rest, "", read_only),
     }
 }
 
 /// Parses `SRC:DST[:ro]`. A source without a slash that does not begin with a dot is a volume of the engine.
 ///
 /// # Errors
-/// When a part is missing, or the target is not absolute.
+/// When a part is missing, the target is not absolute, or the mode is none.
 pub(crate) fn parse_volume(text: &str) -> Result<Mount, Wrong> {
     let (rest, read_only) = access(text);
     let (source, target) = split_target(rest)
         .ok_or_else(|| format!("-v {text:?}: expected SRC:DST[:ro] with an absolute DST"))?;
+    let target = plain_target("-v", target)?;
     if source.contains('/') || source.starts_with('.') {
         return mount(source, target, read_only);
     }
@@ -172,6 +175,15 @@ fn access(text: &str) -> (&str, bool) {
         Some((rest, "ro")) => (rest, true),
         Some((rest, "rw")) => (rest, false),
         _ => (text, false),
+    }
+}
+
+/// A colon in a target is a mode that is not understood: as part of the path it would mount something else than was
+/// asked for, and writable.
+fn plain_target<'a>(option: &str, target: &'a str) -> Result<&'a str, Wrong> {
+    match target.split_once(':') {
+        Some((_, mode)) => Err(format!("{option}: the mode {mode:?} is not understood; a mode is ro or rw")),
+        None => Ok(target),
     }
 }
 

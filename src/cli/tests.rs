@@ -84,6 +84,7 @@ fn every_verb_says_what_it_did() {
     for (words, want) in [
         (&["resume", "x"][..], "Session 'x' resumed.\nAttach with: abx attach session-x\n"),
         (&["connect", "x"], "Session 'x' connected.\n"),
+        (&["start", "x", "--reuse"], block),
         (&["pause", "x"], "Session 'x' paused.\n"),
         (&["unpause", "x"], "Session 'x' unpaused.\n"),
         (&["rename", "old", "x"], "Session 'old' renamed to 'x'.\n"),
@@ -93,6 +94,16 @@ fn every_verb_says_what_it_did() {
         let fake = Fake::answers(&[&result(&session("x"))]);
         assert_eq!(abx(&fake, words), (0, want.to_owned(), String::new()), "{words:?}");
     }
+}
+
+#[test]
+fn start_with_reuse_says_when_the_session_was_there_already() {
+    let mut there: Session = super::table::tests::session("x");
+    there.last_connected = Some("2026-02-01T09:00:00.000Z".to_owned());
+    let there = serde_json::to_string(&there).expect("JSON");
+    let want = "Session 'x' connected.\n  Sandbox: session-x\nAttach with: abx attach session-x\n";
+    let (exit, out, _) = abx(&Fake::answers(&[&result(&there)]), &["start", "x", "--reuse"]);
+    assert_eq!((exit, out.as_str()), (0, want));
 }
 
 #[test]
@@ -163,8 +174,7 @@ fn a_daemon_that_goes_away_is_exit_six_with_what_that_means() {
     let (exit, out, err) = abx(&Fake::lines(&[]), &["stop", "x"]);
     assert_eq!((exit, out.as_str()), (6, ""));
     let want = "Error: abxd went away before it answered; the operation may still be running\n\
-                Caused by: unexpected end of file\n\
-                Hint: abx daemon logs\n";
+                Hint: abx daemon status\n";
     assert_eq!(err, want);
 }
 

@@ -26,6 +26,10 @@ use crate::proto::version::{PROTOCOL, VERSION};
 /// How long a started daemon may take until it listens, and a stopping one until its successor does.
 const READY_LIMIT: Duration = Duration::from_secs(10);
 
+/// How long a daemon that holds the home may take to listen, after ours has found that out, before another socket of it is
+/// looked for: far longer than from lock to socket.
+const ELSEWHERE_LIMIT: Duration = Duration::from_secs(2);
+
 /// First and longest pause between two looks for the socket: a start takes about ten milliseconds.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 
@@ -106,6 +110,14 @@ pub enum ConnectError {
         words: Vec<String>,
         /// The log.
         log: PathBuf,
+    },
+    /// The home's daemon listens on another socket, and a home has one daemon.
+    #[error("the abxd{} of this home does not listen on {}, but elsewhere", pid_suffix(*.pid), .socket.display())]
+    Elsewhere {
+        /// The socket that was asked for.
+        socket: PathBuf,
+        /// The daemon's process id.
+        pid: Option<i32>,
     },
     /// It accepts connections and does not answer.
     #[error("abxd{} does not answer", pid_suffix(*.pid))]
@@ -269,11 +281,18 @@ impl Connector {
                 }
                 // Looked once more after the failure: another client's daemon may have come up instead.
                 Dial::Absent if failed.is_some() || overdue => {
-                    return Err(failed.unwrap_or_else(|| launcher.timed_out(READY_LIMIT)));
+                    return Err(failed.unwrap_or_else(|| {
+                        let held = launcher.lost(ELSEWHERE_LIMIT) && daemon_pid(&self.home, None).is_some();
+                        if held { self.elsewhere() } else { launcher.timed_out(READY_LIMIT) }
+                    }));
                 }
                 Dial::Absent => {
                     if let Err(error) = launcher.advance() {
                         failed = Some(error);
+                        continue;
+                    }
+                    if launcher.lost(ELSEWHERE_LIMIT) && self.listens_on_its_own_socket() {
+                        failed = Some(self.elsewhere());
                         continue;
                     }
                 }
@@ -281,6 +300,16 @@ impl Connector {
             sleep(pause);
             pause = (pause * 2).min(PAUSES.1);
         }
+    }
+
+    /// Whether somebody listens on the socket that the home has unless told otherwise, where another is asked for.
+    fn listens_on_its_own_socket(&self) -> bool {
+        Home::find(Some(self.home.root()), None)
+            .is_ok_and(|own| own.socket() != self.home.socket() && dial(own.socket()).is_ok())
+    }
+
+    fn elsewhere(&self) -> ConnectError {
+        ConnectError::Elsewhere { socket: self.home.socket().to_owned(), pid: daemon_pid(&self.home, None) }
     }
 
     fn dial(&self) -> Result<Dial, ConnectError> {

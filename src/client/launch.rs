@@ -35,11 +35,12 @@ pub(super) struct Launcher<'a> {
     program: Option<&'a Path>,
     child: Option<(Child, Receiver<Vec<u8>>)>,
     last: Option<Instant>,
+    lost: Option<Instant>,
 }
 
 impl<'a> Launcher<'a> {
     pub(super) fn new(home: &'a Home, program: Option<&'a Path>) -> Self {
-        Self { home, program, child: None, last: None }
+        Self { home, program, child: None, last: None, lost: None }
     }
 
     /// Starts a daemon unless one is starting already, and looks after the one that was started before.
@@ -51,7 +52,10 @@ impl<'a> Launcher<'a> {
             match child.try_wait().map_err(|source| ConnectError::Launch { source })? {
                 None => return Ok(()),
                 // Another daemon holds the lock and will listen.
-                Some(status) if status.success() => self.child = None,
+                Some(status) if status.success() => {
+                    self.child = None;
+                    self.lost.get_or_insert_with(Instant::now);
+                }
                 Some(status) => {
                     let words = words.recv_timeout(LAST_WORDS_LIMIT).unwrap_or_default();
                     self.child = None;
@@ -73,6 +77,11 @@ impl<'a> Launcher<'a> {
             };
         }
         Ok(())
+    }
+
+    /// Whether a daemon of ours found that another holds the home, this long ago or longer.
+    pub(super) fn lost(&self, ago: Duration) -> bool {
+        self.lost.is_some_and(|lost| lost.elapsed() >= ago)
     }
 
     /// The error for a daemon that does not listen in time.

@@ -121,3 +121,36 @@ fn an_error_in_the_file_repeats_no_value() {
         assert!(said.contains("line: 3") || said.contains("line: 4"), "{said}");
     }
 }
+
+#[test]
+fn a_template_that_cannot_work_is_an_error_of_the_file() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let file = dir.path().join("config.toml");
+    let load = |line: &str| {
+        let text = format!("[templates.py]\n{line}\nenv = {{ T = \"s3cret\" }}\n");
+        std::fs::write(&file, text).expect("write");
+        Config::load(&file, &Flags::default())
+    };
+    for (line, key, rule) in [
+        ("memory = \"lots\"", "memory", "512m"),
+        ("memory = \"1k\"", "memory", "at least 6m"),
+        ("cpus = 0.0", "cpus", "0.01"),
+        ("cpus = nan", "cpus", "1024"),
+        ("pids = 0", "pids", "at least 1"),
+        ("network = \"host\"", "network", "bridge or none"),
+        ("profile = \"strict\"", "profile", "restrictive"),
+        ("timeout = \"soon\"", "timeout", "30m"),
+        ("idle = \"-1\"", "idle", "30m"),
+    ] {
+        let error = load(line).expect_err(line);
+        let ConfigError::Value { source, .. } = &error else { panic!("{line}: {error:?}") };
+        let said = format!("{error}: {source}");
+        assert!(said.contains("config.toml") && said.contains(rule) && !said.contains("s3cret"), "{said}");
+        assert!(source.to_string().starts_with(&format!("templates.py.{key} must be ")), "{said}");
+    }
+    for line in
+        ["memory = \"6m\"", "cpus = 0.5", "network = \"none\"", "timeout = \"0\"", "idle = \"1h 30m\""]
+    {
+        assert!(load(line).is_ok(), "{line}");
+    }
+}

@@ -41,6 +41,11 @@ impl Daemon {
         Self { dir, streams }
     }
 
+    /// Greets, and answers no other request.
+    pub(crate) fn busy() -> Self {
+        Self::answering("")
+    }
+
     /// Its home.
     pub(crate) fn home(&self) -> &Path {
         self.dir.path()
@@ -140,6 +145,9 @@ fn serve(socket: UnixStream, result: &str, streams: &Sender<Stream>) {
                 "{{\"server\":\"abxd\",\"version\":\"{}\",\"protocol\":1,\"pid\":1,\"home\":\"/\"}}",
                 version()
             )
+        } else if result.is_empty() {
+            line.clear();
+            continue;
         } else {
             result.to_owned()
         };

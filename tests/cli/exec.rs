@@ -50,6 +50,22 @@ fn bytes_go_both_ways_unchanged_and_the_code_is_the_commands_own() {
 }
 
 #[test]
+fn a_terminal_with_piped_input_is_refused_before_anything_runs() {
+    let daemon = Daemon::answering("null");
+    let child = abx(daemon.home())
+        .args(["exec", "-it", "x", "--", "sh"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("spawn");
+    let output = child.wait_with_output().expect("output");
+    assert_eq!(output.status.code(), Some(125));
+    let want = "Error: the input device is not a terminal\nHint: leave -t out\n";
+    assert_eq!(String::from_utf8_lossy(&output.stderr), want);
+}
+
+#[test]
 fn without_i_the_command_has_no_input_and_the_client_reads_none() {
     let daemon = Daemon::answering("null");
     let child =

@@ -3,6 +3,7 @@
 mod attach;
 mod daemon;
 mod exec;
+mod manage;
 mod notice;
 mod pipes;
 pub(crate) mod terminal;

@@ -20,6 +20,8 @@ use crate::cli::failure::{Failure, chain};
 use crate::cli::output::{clean, clean_lines};
 use crate::cli::table::pairs;
 use crate::client::{CallError, ConnectError, Connector, daemon_program, same_protocol};
+use crate::config::{Config, Flags};
+use crate::paths::Home;
 use crate::proto::errors::{Kind, WireError};
 use crate::proto::methods::{DaemonInfo, DaemonInfoResult, DaemonShutdown, Empty, HelloResult};
 use crate::proto::types::EngineInfo;
@@ -52,6 +54,7 @@ pub(crate) fn run(context: &Context, verb: DaemonCommand) -> Result<u8, Failure>
             Ok(0)
         }
         DaemonCommand::Restart => {
+            check_settings(context.connector.home())?;
             stop(context)?;
             start(context)
         }
@@ -60,6 +63,16 @@ pub(crate) fn run(context: &Context, verb: DaemonCommand) -> Result<u8, Failure>
         DaemonCommand::Install => install::install(context),
         DaemonCommand::Uninstall => install::uninstall(context),
     }
+}
+
+/// A daemon that runs is worth more than one that cannot start.
+fn check_settings(home: &Home) -> Result<(), Failure> {
+    let Err(error) = Config::load(&home.config(), &Flags::default()) else { return Ok(()) };
+    let mut causes = chain(&error);
+    let message = causes.remove(0);
+    Err(Failure::refused(format!("abxd was not restarted: {message}"))
+        .caused_by(causes)
+        .with_hint("mend the file and look with abx doctor, then: abx daemon restart"))
 }
 
 /// Prints this program's version, and the daemon's if one runs. Never starts one.
@@ -263,6 +276,10 @@ pub(crate) fn engine_text(engine: &EngineInfo) -> String {
 }
 
 fn logs(context: &Context, follow: bool, tail: usize) -> Result<u8, Failure> {
+    if follow && context.output.json {
+        return Err(Failure::usage("--json gives one document, and --follow has no end")
+            .with_hint("leave one of them out"));
+    }
     let path = context.connector.home().log_file();
     let fail = |error| Failure::local(format!("failed to read {}", path.display()), &error);
     let mut file = match File::open(&path) {
@@ -281,7 +298,9 @@ fn logs(context: &Context, follow: bool, tail: usize) -> Result<u8, Failure> {
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<String> = text.lines().map(clean).collect();
     let shown = &lines[lines.len().saturating_sub(tail)..];
-    if !shown.is_empty() {
+    if context.output.json {
+        context.output.data(&serde_json::json!({ "lines": shown }).to_string());
+    } else if !shown.is_empty() {
         context.output.data(&shown.join("\n"));
     }
     if follow {

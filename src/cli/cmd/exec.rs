@@ -25,6 +25,10 @@ pub(crate) fn run(context: &Context, args: ExecArgs) -> Result<u8, Failure> {
     if context.output.json && !args.detach {
         return run_to_document(context, args, env);
     }
+    if args.tty && args.interactive && !io::stdin().is_terminal() {
+        // The end of a pipe is no end of input to a terminal: the command would wait for ever.
+        return Err(Failure::refused("the input device is not a terminal").with_hint("leave -t out"));
+    }
     let tty = if args.tty {
         let size = terminal::size(io::stdout()).filter(|_| io::stdout().is_terminal());
         Some(size.ok_or_else(|| {

@@ -21,6 +21,8 @@ struct Manager {
     dir: Option<PathBuf>,
     /// File names and texts.
     files: &'static [(&'static str, &'static str)],
+    /// A command that works only where the manager runs for this user.
+    probe: Vec<String>,
     /// Commands that put the files into force.
     enable: Vec<Vec<String>>,
     /// Commands that undo that.
@@ -41,6 +43,7 @@ fn manager() -> Manager {
             ("abxd.service", include_str!("../../../systemd/abxd.service")),
             ("abxd.socket", include_str!("../../../systemd/abxd.socket")),
         ],
+        probe: systemctl(&["show-environment"]),
         enable: vec![systemctl(&["daemon-reload"]), systemctl(&["enable", "--now", "abxd.socket"])],
         disable: vec![systemctl(&["disable", "--now", "abxd.socket", "abxd.service"])],
         forget: vec![systemctl(&["daemon-reload"])],
@@ -59,6 +62,7 @@ fn manager() -> Manager {
         quote: xml_text,
         dir,
         files: &[("dev.abx.abxd.plist", include_str!("../../../launchd/dev.abx.abxd.plist"))],
+        probe: launchctl(&["print", &domain]),
         enable: vec![launchctl(&["bootstrap", &domain, &plist])],
         disable: vec![launchctl(&["bootout", &format!("{domain}/dev.abx.abxd")])],
         forget: Vec::new(),
@@ -70,6 +74,11 @@ pub(crate) fn install(context: &Context) -> Result<u8, Failure> {
     refuse_other_homes(context.connector.home())?;
     let manager = manager();
     let dir = directory(&manager)?;
+    // First: without a manager, files would help nobody, and the daemon that runs would be missed.
+    succeeds(&manager.probe).map_err(|problem| {
+        Failure::refused(format!("no service manager answers for this user: {problem}"))
+            .with_hint("in a login session of this user, run: abx daemon install")
+    })?;
     let program = daemon_program();
     let program = fs::canonicalize(&program).map_err(|error| {
         Failure::local(format!("failed to find {}", program.display()), &error)
@@ -157,19 +166,27 @@ fn refuse_other_homes(home: &Home) -> Result<(), Failure> {
 /// Runs the commands; where one fails, says what is left to do by hand.
 fn perform(context: &Context, commands: &[Vec<String>]) -> u8 {
     for (at, words) in commands.iter().enumerate() {
-        let output = Command::new(&words[0]).args(&words[1..]).output();
-        let problem = match output {
-            Ok(output) if output.status.success() => continue,
-            Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-            Err(error) => error.to_string(),
-        };
+        let Err(problem) = succeeds(words) else { continue };
         let rest: Vec<String> = commands[at..].iter().map(|words| words.join(" ")).collect();
-        let failure = Failure::refused(format!("{} failed: {problem}", words.join(" ")))
-            .with_hint(format!("in a login session, run: {}", rest.join(" && ")));
+        let failure =
+            Failure::refused(problem).with_hint(format!("in a login session, run: {}", rest.join(" && ")));
         context.output.failure(&failure);
         return failure.exit;
     }
     0
+}
+
+/// Runs a command.
+///
+/// # Errors
+/// That it failed, and why.
+fn succeeds(words: &[String]) -> Result<(), String> {
+    let problem = match Command::new(&words[0]).args(&words[1..]).output() {
+        Ok(output) if output.status.success() => return Ok(()),
+        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Err(format!("{} failed: {problem}", words.join(" ")))
 }
 
 #[cfg(test)]

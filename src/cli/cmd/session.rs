@@ -1,14 +1,12 @@
 //! The session verbs, but for `start`.
 
-use std::io::{BufRead, IsTerminal, stderr, stdin};
-
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 
 use super::start;
 use crate::cli::args_session::{ListArgs, SaveArgs, SessionCommand, UpdateArgs};
-use crate::cli::context::{Context, operation_id, understand};
-use crate::cli::failure::{FAILED, Failure};
+use crate::cli::context::{Context, can_ask, operation_id, understand};
+use crate::cli::failure::Failure;
 use crate::cli::output::clean;
 use crate::cli::table;
 use crate::proto::methods::{
@@ -214,15 +212,10 @@ fn delete(
     keep_snapshots: bool,
     yes: bool,
 ) -> Result<Box<RawValue>, Failure> {
-    if !yes && stdin().is_terminal() && stderr().is_terminal() {
+    if !yes && can_ask() {
         let session = context.connect()?.call::<SessionGet>(&NameParams { name: name.clone() })?;
-        context.output.err(&question(&session, keep_snapshots));
-        let mut answer = String::new();
-        let read = stdin().lock().read_line(&mut answer);
-        if read.is_err() || !matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes") {
-            let mut failure = Failure::refused(format!("session '{name}' was not deleted"));
-            failure.exit = FAILED;
-            return Err(failure);
+        if !context.agrees(&question(&session, keep_snapshots)) {
+            return Err(Failure::refused(format!("session '{name}' was not deleted")));
         }
     }
     let raw = context.call::<SessionDelete>(&DeleteParams { name, keep_snapshots })?;

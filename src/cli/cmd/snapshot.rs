@@ -1,7 +1,7 @@
 //! `abx snapshot list|delete`.
 
 use crate::cli::args_session::SnapshotCommand;
-use crate::cli::context::Context;
+use crate::cli::context::{Context, can_ask};
 use crate::cli::failure::Failure;
 use crate::cli::output::clean;
 use crate::cli::table;
@@ -18,7 +18,10 @@ pub(crate) fn run(context: &Context, verb: SnapshotCommand) -> Result<u8, Failur
                 |list| table::snapshots(list),
             )?;
         }
-        SnapshotCommand::Delete { snapshot } => {
+        SnapshotCommand::Delete { snapshot, yes } => {
+            if !yes && can_ask() && !context.agrees(&question(&snapshot)) {
+                return Err(Failure::refused("nothing was deleted"));
+            }
             let raw = context.call::<SnapshotDelete>(&SnapshotDeleteParams { snapshots: snapshot })?;
             context.deliver::<SnapshotDelete>(
                 &raw,
@@ -31,6 +34,17 @@ pub(crate) fn run(context: &Context, verb: SnapshotCommand) -> Result<u8, Failur
         }
     }
     Ok(0)
+}
+
+/// A snapshot may be the only copy of a session's files.
+fn question(names: &[String]) -> String {
+    match names {
+        [name] => format!("Delete snapshot '{}'? Nothing brings it back. [y/N] ", clean(name)),
+        names => {
+            let list = names.iter().map(|n| format!("'{}'", clean(n))).collect::<Vec<_>>().join(", ");
+            format!("Delete {} snapshots: {list}? Nothing brings them back. [y/N] ", names.len())
+        }
+    }
 }
 
 fn lines<'a>(names: impl Iterator<Item = &'a str>) -> String {

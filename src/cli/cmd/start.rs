@@ -23,7 +23,14 @@ pub(crate) fn run(context: &Context, args: StartArgs) -> Result<u8, Failure> {
     }
     let params = params(args).map_err(Failure::usage)?;
     let raw = context.call::<SessionStart>(&params)?;
-    context.deliver::<SessionStart>(&raw, |s| clean(&s.name), |s| started(s, "started"))?;
+    context.deliver::<SessionStart>(
+        &raw,
+        |s| clean(&s.name),
+        |s| {
+            // Only a session that was there already has ever been connected to.
+            started(s, if s.last_connected.is_some() { "connected" } else { "started" })
+        },
+    )?;
     if !attach {
         return Ok(0);
     }

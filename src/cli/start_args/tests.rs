@@ -53,6 +53,28 @@ fn a_workspace_that_exists_under_the_whole_text_wins() {
 }
 
 #[test]
+fn a_mode_is_ro_or_rw_and_anything_else_is_refused() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let there = dir.path().display().to_string();
+    let tails =
+        [":readonly", ":ro:z", ":z", ":bad", ":RO", ":ro,z", ":ro:ro", ":rw:ro:", ":", ":ro:bad", ":bad:ro"];
+    for tail in tails {
+        for text in [format!("{there}:/x{tail}"), format!("vol:/x{tail}"), format!("/no/where:/x{tail}")] {
+            let error = parse_volume(&text).expect_err(&text);
+            assert!(error.contains("ro or rw"), "{text}: {error}");
+        }
+        let error = parse_workspace(&format!("{there}:/x{tail}")).expect_err(tail);
+        assert!(error.contains("ro or rw"), "{tail}: {error}");
+        let error = parse_workspace(&format!("{there}{tail}"));
+        assert!(error.as_ref().is_err_and(|e| e.contains("ro or rw")), "{tail}: {error:?}");
+    }
+    for (tail, read_only) in [("", false), (":ro", true), (":rw", false)] {
+        let mount = parse_volume(&format!("{there}:/x{tail}")).expect(tail);
+        assert_eq!((mount.target.as_str(), mount.read_only), ("/x", read_only));
+    }
+}
+
+#[test]
 fn a_relative_workspace_is_taken_from_the_current_directory() {
     let here = std::env::current_dir().expect("a current directory");
     let mount = parse_workspace("src:/code").expect("valid");

@@ -150,3 +150,20 @@ fn a_stopped_daemon_with_a_full_queue_is_called_hung_rather_than_waited_for() {
     assert!(held.len() < 64, "the queue never filled");
     assert!(matches!(Connector::new(home, false).connect(), Err(ConnectError::Hung { .. })));
 }
+
+#[test]
+fn a_daemon_of_the_home_that_listens_elsewhere_is_found_out_before_the_limit() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let root = dir.path().join("home");
+    let own = Home::find(Some(&root), None).expect("a home");
+    own.prepare().expect("prepare");
+    let _daemon = UnixListener::bind(own.socket()).expect("bind");
+    let other = Home::find(Some(&root), Some(&dir.path().join("other.sock"))).expect("a home");
+    let begun = Instant::now();
+    let error = Connector::new(other, true)
+        .with_program(script(dir.path(), "exit 0"))
+        .connect()
+        .expect_err("it listens elsewhere");
+    assert!(matches!(error, ConnectError::Elsewhere { .. }), "{error:?}");
+    assert!(begun.elapsed() < READY_LIMIT && error.to_string().contains("other.sock"), "{error}");
+}

@@ -1,0 +1,48 @@
+//! What the values of a template may be. Checked as the file is read: a template that cannot work is found where it is
+//! written, and not by the start that needs it.
+
+use super::{Template, parse_duration_ms, parse_size_bytes};
+
+/// The least memory that engines give a container, in bytes.
+const MIN_MEMORY_BYTES: u64 = 6 << 20;
+
+/// The least and the most CPUs of a sandbox: below, engines refuse; above, it is a mistake.
+const CPUS: std::ops::RangeInclusive<f64> = 0.01..=1024.0;
+
+/// A value that its key cannot have. Says what it must be and does not repeat it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{key} must be {rule}")]
+pub struct BadValue {
+    key: String,
+    rule: &'static str,
+}
+
+/// Checks one template.
+///
+/// # Errors
+/// The first value that it cannot have.
+pub(super) fn template(name: &str, template: &Template) -> Result<(), BadValue> {
+    let one_of =
+        |value: &Option<String>, words: &[&str]| value.as_deref().is_none_or(|value| words.contains(&value));
+    let duration = |value: &Option<String>| value.as_deref().is_none_or(|v| parse_duration_ms(v).is_ok());
+    let memory = template.memory.as_deref().map(parse_size_bytes);
+    let time = "a duration: seconds, or 30m, 2h, 3d; 0 is never";
+    let profiles = ["permissive", "moderate", "restrictive"];
+    let checks = [
+        ("cpus", template.cpus.is_none_or(|n| CPUS.contains(&n)), "a number between 0.01 and 1024"),
+        (
+            "memory",
+            memory.is_none_or(|m| m.is_ok_and(|bytes| bytes >= MIN_MEMORY_BYTES)),
+            "a size of at least 6m: bytes, or 512m, 2g",
+        ),
+        ("pids", template.pids != Some(0), "at least 1"),
+        ("network", one_of(&template.network, &["bridge", "none"]), "bridge or none"),
+        ("profile", one_of(&template.profile, &profiles), "permissive, moderate or restrictive"),
+        ("timeout", duration(&template.timeout), time),
+        ("idle", duration(&template.idle), time),
+    ];
+    match checks.into_iter().find(|(_, good, _)| !good) {
+        Some((key, _, rule)) => Err(BadValue { key: format!("templates.{name}.{key}"), rule }),
+        None => Ok(()),
+    }
+}

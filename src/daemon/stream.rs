@@ -99,8 +99,10 @@ impl RawStreams {
             Err(_) => Left::Gone,
         };
         drop(out);
-        if matches!(left, Left::Gone) && !open.attach {
-            handle.finish(&mut io.output, |_| {}).await;
+        match left {
+            Left::Gone if open.attach => handle.leave(io.output),
+            Left::Gone => handle.finish(&mut io.output, |_| {}).await,
+            Left::Served | Left::Shutdown => {}
         }
         Ok(())
     }

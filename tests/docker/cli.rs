@@ -329,3 +329,23 @@ fn a_detached_command_that_is_not_there_is_told_and_a_time_of_zero_is_no_limit()
     assert_eq!(world.code(&["exec", "-d", "a", "--", "sleep", "4321"]), Some(0));
     assert_eq!(world.text(&["exec", "--timeout", "0", "a", "--", "sh", "-c", "sleep 1; echo hi"]), "hi\n");
 }
+
+#[test]
+fn keys_of_the_engine_reach_the_program_and_what_is_left_goes_on_and_keeps_its_session_busy() {
+    let Some(world) = World::new() else { return };
+    world.text(&["start", "a", "--image", &busybox_image(), "--idle", "3"]);
+    let mut terminal = Terminal::new();
+    let mut command = world.abx();
+    let script = "stty raw -echo; echo up; od -An -tx1 -N2; while :; do echo tick; sleep 0.5; done";
+    command.args(["attach", "a", "--", "sh", "-c", script]);
+    let mut child = terminal.spawn(command);
+    terminal.wait_for("up");
+    terminal.press(b"\x10\x11");
+    terminal.wait_for("10 11");
+    terminal.wait_for("tick");
+    terminal.press(b"\x1dd");
+    assert!(child.wait().expect("it ends").success());
+    let left = std::time::Instant::now();
+    crate::support::until("two idle times to pass", || (left.elapsed().as_secs() >= 6).then_some(()));
+    assert_eq!(world.field("a", "status"), "running", "its terminal still writes");
+}

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use tokio::time::{Instant, sleep};
 
 use super::launches::Launched;
 use crate::daemon::clock;
 use crate::daemon::driver::Driver;
+use crate::daemon::exec::ChunkStream;
 use crate::daemon::failure::Failure;
 use crate::daemon::usage::InUse;
 use crate::engine::{EngineError, ExecState, RunState, WindowSize};
@@ -179,6 +181,18 @@ impl Handle {
             _ => "was stopped",
         };
         Some(format!("session '{name}' {text}"))
+    }
+
+    /// Leaves a terminal that goes on without anybody at it. Its output is read and dropped, so that the program never
+    /// waits for a reader; as long as it writes, the session is not idle.
+    pub fn leave(self, mut output: ChunkStream) {
+        let (usage, id) = (self.driver.0.usage.clone(), self.session.id.clone());
+        drop(self);
+        tokio::spawn(async move {
+            while let Some(Ok(_)) = output.next().await {
+                usage.touch(&id);
+            }
+        });
     }
 
     /// Sets the size of its terminal.

@@ -239,6 +239,11 @@ fn explain(
     }
 }
 
+/// The engine has keys of its own for leaving a terminal (ctrl-p, ctrl-q), keeps the first of them back until the next
+/// one comes, and cannot be told to have none. These are those that nobody types: one key that abx itself asks to be
+/// typed twice, many times over.
+const NO_DETACH: &str = "ctrl-],ctrl-],ctrl-],ctrl-],ctrl-],ctrl-],ctrl-],ctrl-],ctrl-],ctrl-],ctrl-],ctrl-]";
+
 fn config(spec: &ExecSpec, sized: bool, wrap: bool) -> ExecConfig {
     let mut argv = spec.argv.clone();
     if let (Some(size), true) = (spec.tty, wrap) {
@@ -252,6 +257,7 @@ fn config(spec: &ExecSpec, sized: bool, wrap: bool) -> ExecConfig {
         attach_stdin: Some(spec.stdin),
         attach_stdout: Some(true),
         attach_stderr: Some(true),
+        detach_keys: Some(NO_DETACH.to_owned()),
         console_size: spec.tty.filter(|_| sized).map(|s| vec![s.rows.into(), s.cols.into()]),
         tty: Some(spec.tty.is_some()),
         env: Some(env),

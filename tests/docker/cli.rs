@@ -285,17 +285,23 @@ fn a_command_waits_for_a_save_that_keeps_the_session_running() {
     let go = world.home.root().join("go");
     world.restart(Some(&format!("commit.before=pause:{}", go.display())));
     world.text(&["start", "a", "--image", &busybox_image()]);
-    let paused = || docker(&["inspect", "-f", "{{.State.Paused}}", "session-a"]) == "true";
+    let id = world.field("a", "sandbox_id");
+    let frozen = || {
+        let seen = docker(&["inspect", "-f", "{{.State.Paused}}", id.as_str().expect("an id")]);
+        (seen == "true").then_some(())
+    };
+    let abx = |args: &'static [&str]| world.abx().args(args).output().expect("abx runs");
     std::thread::scope(|scope| {
-        let save = scope.spawn(|| world.text(&["save", "a", "--keep-running"]));
-        crate::support::until("the sandbox to be frozen", || paused().then_some(()));
-        let run = scope.spawn(|| world.text(&["exec", "a", "--", "echo", "alive"]));
+        let save = scope.spawn(|| abx(&["save", "a", "--keep-running"]));
+        // Whatever fails here, the save must be let go, or the test never ends.
+        let seen = std::panic::catch_unwind(|| crate::support::until("the sandbox to be frozen", frozen));
+        let run = scope.spawn(|| abx(&["exec", "a", "--", "echo", "alive"]));
         std::thread::sleep(std::time::Duration::from_millis(500));
         let waits = !run.is_finished();
         std::fs::write(&go, "").expect("write");
-        save.join().expect("saved");
-        assert_eq!(run.join().expect("runs"), "alive\n");
-        assert!(waits, "it ran in a frozen sandbox");
+        assert!(save.join().expect("ends").status.success());
+        assert_eq!(run.join().expect("ends").stdout, b"alive\n");
+        assert!(seen.is_ok() && waits, "it ran in a frozen sandbox");
     });
 }
 

@@ -34,9 +34,11 @@ const STATE_TRIES: u32 = 5;
 /// The engine may go on calling an exec running whose sandbox has ended: the sandbox is looked at every so many looks.
 const SANDBOX_EVERY: u32 = 5;
 
-/// The engine tells the end of a killed command before that of its sandbox, and that before its removal: how long after
-/// the one the others may follow.
-const SANDBOX_FOLLOWS: Duration = Duration::from_millis(300);
+/// How long after a killed command its sandbox may be seen to have ended, which the engine tells later.
+const SANDBOX_FOLLOWS: Duration = Duration::from_millis(500);
+
+/// How long after that it may be seen to be gone: whoever removes a running sandbox ends it first.
+const REMOVAL_FOLLOWS: Duration = Duration::from_secs(1);
 
 /// Between two looks at the sandbox of a killed command.
 const SANDBOX_POLL: Duration = Duration::from_millis(50);
@@ -148,17 +150,18 @@ impl Handle {
     /// Why the sandbox ended under a command, if it did.
     async fn why(&self, code: i32) -> Option<String> {
         let name = self.session.name.as_str();
-        let until = Instant::now() + SANDBOX_FOLLOWS;
-        loop {
-            let row = self.driver.0.store.session_by_id(&self.session.id);
-            let unsettled = row.as_ref().is_some_and(|s| {
-                s.operation.is_none() && (s.status == Status::Running || s.reason == Some(Reason::Exited))
-            });
-            if unsettled && !self.sandbox_runs().await.unwrap_or(true) {
+        let ended = Instant::now();
+        while let Some(row) = self.driver.0.store.session_by_id(&self.session.id) {
+            let follows = match (row.operation, row.status, row.reason) {
+                (None, Status::Running, _) => SANDBOX_FOLLOWS,
+                (None, Status::Stopped, Some(Reason::Exited)) => REMOVAL_FOLLOWS,
+                _ => break,
+            };
+            if !self.sandbox_runs().await.unwrap_or(true) {
                 // Without an answer the row stays as it is, and so does the line.
                 let _ = self.driver.compare_one(&self.session.id, false).await;
             }
-            if !unsettled || code != KILLED || Instant::now() >= until {
+            if code != KILLED || ended.elapsed() >= follows {
                 break;
             }
             sleep(SANDBOX_POLL).await;

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 use self::input::{Reader, pass_on};
 use self::out::Out;
 use super::driver::Driver;
-use super::exec::{ChunkStream, Ended, ExecRequest, Handle, Live, by, deadline, start_refusal};
+use super::exec::{ChunkStream, Ended, ExecRequest, Handle, Input, Live, by, deadline, start_refusal};
 use super::failure::Failure;
 use super::framing::replay::Replay;
 use super::framing::{Peer, RawHandler, wrong};
@@ -62,8 +62,8 @@ impl From<io::Error> for Broken {
 enum Left {
     /// With its last frame.
     Served,
-    /// The client went away, or does not take what is written.
-    Gone,
+    /// The client went away, or does not take what is written. With the command's input, if that is at hand.
+    Gone(Option<Input>),
     /// The daemon is stopping.
     Shutdown,
 }
@@ -96,12 +96,12 @@ impl RawStreams {
                 client.spawn(pass_on(reader, io.input.take(), handle.copy()));
                 self.bridge(&handle, &mut io.output, &mut client, &mut out, deadline).await
             }
-            Err(_) => Left::Gone,
+            Err(_) => Left::Gone(None),
         };
         drop(out);
         match left {
-            Left::Gone if open.attach => handle.leave(io.output),
-            Left::Gone => handle.finish(&mut io.output, |_| {}).await,
+            Left::Gone(input) if open.attach => handle.leave(input, io.output),
+            Left::Gone(_) => handle.finish(&mut io.output, |_| {}).await,
             Left::Served | Left::Shutdown => {}
         }
         Ok(())
@@ -147,13 +147,13 @@ impl RawStreams {
         &self,
         handle: &Handle,
         output: &mut ChunkStream,
-        client: &mut JoinSet<()>,
+        client: &mut JoinSet<Option<Input>>,
         out: &mut Out,
         deadline: Option<Instant>,
     ) -> Left {
         let left = tokio::select! {
             biased;
-            _ = client.join_next() => Left::Gone,
+            gone = client.join_next() => Left::Gone(gone.and_then(Result::ok).flatten()),
             () = self.shutdown.wait() => Left::Shutdown,
             left = serve(handle, output, out, deadline) => left,
         };
@@ -192,7 +192,7 @@ async fn serve(handle: &Handle, output: &mut ChunkStream, out: &mut Out, deadlin
         Ok(()) => Left::Served,
         Err(error) => {
             tracing::debug!(%error, "a client does not take its command's output");
-            Left::Gone
+            Left::Gone(None)
         }
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use super::launches::Launched;
 use crate::daemon::clock;
 use crate::daemon::driver::Driver;
-use crate::daemon::exec::ChunkStream;
+use crate::daemon::exec::{ChunkStream, Input};
 use crate::daemon::failure::Failure;
 use crate::daemon::usage::InUse;
 use crate::engine::{EngineError, ExecState, RunState, WindowSize};
@@ -187,14 +187,16 @@ impl Handle {
     }
 
     /// Leaves a terminal that goes on without anybody at it. Its output is read and dropped, so that the program never
-    /// waits for a reader; as long as it writes, the session is not idle.
-    pub fn leave(self, mut output: ChunkStream) {
+    /// waits for a reader; as long as it writes, the session is not idle. Its input is held open: some engines end the
+    /// output with it.
+    pub fn leave(self, input: Option<Input>, mut output: ChunkStream) {
         let (usage, id) = (self.driver.0.usage.clone(), self.session.id.clone());
         drop(self);
         tokio::spawn(async move {
             while let Some(Ok(_)) = output.next().await {
                 usage.touch(&id);
             }
+            drop(input);
         });
     }
 

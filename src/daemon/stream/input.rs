@@ -16,15 +16,16 @@ const HANGUP_POLL: Duration = Duration::from_millis(500);
 
 pub(super) type Reader = BufReader<tokio::io::Chain<io::Cursor<Bytes>, OwnedReadHalf>>;
 
-/// Passes on what the client sends. Ends when the client is gone.
-pub(super) async fn pass_on(mut reader: Reader, mut input: Option<Input>, handle: Handle) {
+/// Passes on what the client sends. Ends when the client is gone, and gives back the command's input if it is open.
+pub(super) async fn pass_on(mut reader: Reader, mut input: Option<Input>, handle: Handle) -> Option<Input> {
     while let Ok(Some((kind, payload))) = read_frame(&mut reader).await {
         let Some(kind) = kind else { continue };
         tokio::select! {
             () = deliver(kind, &payload, &mut input, &handle) => {}
-            () = hung_up(&reader) => return,
+            () = hung_up(&reader) => break,
         }
     }
+    input
 }
 
 async fn deliver(kind: FrameKind, payload: &[u8], input: &mut Option<Input>, handle: &Handle) {

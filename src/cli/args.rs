@@ -19,12 +19,19 @@ use crate::config::parse_duration_ms;
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
+    pub(crate) top: Top,
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+/// What stands before a verb.
+#[derive(Debug, Args)]
+pub(crate) struct Top {
+    #[command(flatten)]
     pub(crate) global: Global,
     /// Print the version of abx, and of the abxd that runs, if one does
     #[arg(short = 'V', long)]
     pub(crate) version: bool,
-    #[command(subcommand)]
-    pub(crate) command: Option<Command>,
 }
 
 const AFTER_HELP: &str = "\
@@ -215,10 +222,26 @@ pub(crate) fn command() -> clap::Command {
 /// # Errors
 /// Clap's own, which are also how help comes out.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
-    let matches = command().try_get_matches_from(args)?;
+    let args: Vec<OsString> = args.into_iter().collect();
+    // Whatever the verb alone does not take, the whole grammar explains.
+    let narrow = verb_alone(&args).and_then(|grammar| grammar.try_get_matches_from(&args).ok());
+    let matches = match narrow {
+        Some(matches) => matches,
+        None => command().try_get_matches_from(args)?,
+    };
     let mut cli = Cli::from_arg_matches(&matches)?;
-    cli.global.verbose |= short_verbose(&matches);
+    cli.top.global.verbose |= short_verbose(&matches);
     Ok(cli)
+}
+
+/// The grammar of one session verb, where the command line begins with one: building all of them takes longer than the
+/// rest of `abx ls`.
+fn verb_alone(args: &[OsString]) -> Option<clap::Command> {
+    let verb = args.get(1)?.to_str()?;
+    let verbs = SessionCommand::augment_subcommands(clap::Command::new("abx"));
+    let verb = verbs.find_subcommand(verb)?.clone();
+    let top = Top::augment_args(clap::Command::new("abx").subcommand_required(true));
+    Some(add_verbose(top.subcommand(verb)))
 }
 
 /// Whether a command line that does not parse asked for JSON.

@@ -32,15 +32,15 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(explain(&error, args::wants_json(&args))),
     };
-    let output = Output::standard(cli.global.json, cli.global.quiet, cli.global.verbose);
-    let context = match Context::new(&cli.global, output) {
+    let output = Output::standard(cli.top.global.json, cli.top.global.quiet, cli.top.global.verbose);
+    let context = match Context::new(&cli.top.global, output) {
         Ok(context) => context,
         Err((failure, output)) => {
             output.failure(&failure);
             return ExitCode::from(failure.exit);
         }
     };
-    let exit = match perform(&context, cli.version, cli.command) {
+    let exit = match perform(&context, cli.top.version, cli.command) {
         Ok(exit) => exit,
         Err(failure) => {
             context.output.failure(&failure);

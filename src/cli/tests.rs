@@ -12,9 +12,9 @@ use crate::proto::types::{Session, Status};
 fn abx(fake: &Fake, words: &[&str]) -> (u8, String, String) {
     let cli = parse(std::iter::once("abx").chain(words.iter().copied()).map(Into::into))
         .unwrap_or_else(|error| panic!("{error}"));
-    let (output, Captured { out, err }) = Output::captured(cli.global.json, cli.global.quiet);
+    let (output, Captured { out, err }) = Output::captured(cli.top.global.json, cli.top.global.quiet);
     let context = Context::with(connector(fake), output);
-    let exit = perform(&context, cli.version, cli.command).unwrap_or_else(|failure| {
+    let exit = perform(&context, cli.top.version, cli.command).unwrap_or_else(|failure| {
         context.output.failure(&failure);
         failure.exit
     });

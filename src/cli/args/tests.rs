@@ -47,7 +47,7 @@ fn common_options_stand_before_and_after_the_command() {
         &["list", "--json", "-q", "-v", "--no-autostart", "--home", "/h", "--socket", "/s"],
         &["session", "--json", "list", "-q", "--no-autostart", "--home", "/h", "--socket", "/s", "-v"],
     ] {
-        let global = cli(words).global;
+        let global = cli(words).top.global;
         assert!(global.json && global.quiet && global.verbose && global.no_autostart, "{words:?}");
         assert_eq!(global.home, Some("/h".into()));
         assert_eq!(global.socket, Some("/s".into()));
@@ -56,12 +56,12 @@ fn common_options_stand_before_and_after_the_command() {
 
 #[test]
 fn v_is_a_volume_for_start_and_verbose_elsewhere() {
-    let Cli { global, command, .. } = cli(&["-v", "start", "x", "-v", "a:/b"]);
+    let Cli { top: Top { global, .. }, command } = cli(&["-v", "start", "x", "-v", "a:/b"]);
     assert!(global.verbose);
     let Some(Command::Direct(SessionCommand::Start(start))) = command else { panic!("{command:?}") };
     assert_eq!(start.volume, ["a:/b"]);
-    assert!(!cli(&["start", "x", "-v", "a:/b"]).global.verbose);
-    assert!(cli(&["start", "x", "--verbose"]).global.verbose);
+    assert!(!cli(&["start", "x", "-v", "a:/b"]).top.global.verbose);
+    assert!(cli(&["start", "x", "--verbose"]).top.global.verbose);
 }
 
 #[test]
@@ -142,4 +142,26 @@ fn a_command_line_that_does_not_parse_may_still_ask_for_json() {
     let args = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
     assert!(wants_json(&args(&["abx", "--json", "nonsense"])));
     assert!(!wants_json(&args(&["abx", "exec", "--", "--json"])));
+}
+
+#[test]
+fn a_verb_alone_reads_its_line_as_the_whole_grammar_does() {
+    for words in [
+        &["ls"][..],
+        &["list", "--json", "--status", "running", "-q"],
+        &["rm", "-y", "a", "b", "-v"],
+        &["start", "x", "-v", "/a:/b", "-e", "K=V", "--home", "/h", "--verbose"],
+        &["save", "x", "--keep-running", "--no-autostart"],
+    ] {
+        let args: Vec<OsString> = ["abx"].iter().chain(words).map(OsString::from).collect();
+        let narrow = verb_alone(&args).expect("a verb").try_get_matches_from(&args).expect("parses");
+        let whole = command().try_get_matches_from(&args).expect("parses");
+        let read = |matches: &ArgMatches| {
+            let cli = Cli::from_arg_matches(matches).expect("a command");
+            (format!("{cli:?}"), short_verbose(matches))
+        };
+        assert_eq!(read(&narrow), read(&whole), "{words:?}");
+    }
+    let first = |words: &[&str]| verb_alone(&words.iter().map(OsString::from).collect::<Vec<_>>()).is_some();
+    assert!(!first(&["abx", "--json", "ls"]) && !first(&["abx", "exec", "x"]) && !first(&["abx"]));
 }

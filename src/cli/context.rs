@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::io::{BufRead, IsTerminal, stderr, stdin};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::args::Global;
@@ -139,11 +140,25 @@ impl Context {
         name: impl FnOnce(&M::Result) -> String,
         text: impl FnOnce(&M::Result) -> String,
     ) -> Result<(), Failure> {
+        self.deliver_as::<M::Result>(M::NAME, raw, name, text)
+    }
+
+    /// As [`Context::deliver`], for a command that reads only a part of the method's result.
+    ///
+    /// # Errors
+    /// When the result has no such part.
+    pub(crate) fn deliver_as<'a, T: Deserialize<'a>>(
+        &self,
+        method: &str,
+        raw: &'a RawValue,
+        name: impl FnOnce(&T) -> String,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<(), Failure> {
         if self.output.json {
             self.output.data(raw.get());
             return Ok(());
         }
-        let result = understand::<M>(raw)?;
+        let result = understand_as::<T>(method, raw)?;
         let text = if self.output.quiet { name(&result) } else { text(&result) };
         if !text.is_empty() {
             self.output.data(&text);
@@ -198,8 +213,12 @@ pub(crate) fn can_ask() -> bool {
 /// # Errors
 /// When it is not what the method gives.
 pub(crate) fn understand<M: Method>(raw: &RawValue) -> Result<M::Result, Failure> {
+    understand_as(M::NAME, raw)
+}
+
+fn understand_as<'a, T: Deserialize<'a>>(method: &str, raw: &'a RawValue) -> Result<T, Failure> {
     serde_json::from_str(raw.get()).map_err(|error| {
-        let message = format!("abxd answered {} with something that this abx does not understand", M::NAME);
+        let message = format!("abxd answered {method} with something that this abx does not understand");
         Failure::daemon(message, chain(&error)).with_hint("abx daemon restart")
     })
 }

@@ -1,13 +1,31 @@
 //! Text of sessions and snapshots: tables, details, durations.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
+use serde::Deserialize;
 use unicode_width::UnicodeWidthStr;
 
 use super::output::clean;
 use crate::proto::types::{Mount, Session, Snapshot};
 
+/// What a line of `list` shows of a session. The rest of it is skipped, not read: for a hundred sessions that is a good
+/// part of the whole command.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Listed<'a> {
+    #[serde(borrow)]
+    pub(crate) name: Cow<'a, str>,
+    #[serde(borrow)]
+    agent: Cow<'a, str>,
+    #[serde(borrow)]
+    status: Cow<'a, str>,
+    #[serde(borrow)]
+    created_at: Cow<'a, str>,
+    exec_count: u64,
+}
+
 /// The table of `list`. The older command line's, to the letter.
-pub(crate) fn sessions(list: &[Session], now: Timestamp) -> String {
+pub(crate) fn sessions(list: &[Listed<'_>], now: Timestamp) -> String {
     if list.is_empty() {
         return "No sessions found.".to_owned();
     }
@@ -27,7 +45,7 @@ pub(crate) fn sessions(list: &[Session], now: Timestamp) -> String {
         lines.push(row([
             &clean(&session.name),
             &clean(&session.agent),
-            &clean(session.status.as_str()),
+            &clean(&session.status),
             &duration_since(&session.created_at, now),
             &session.exec_count.to_string(),
         ]));

@@ -164,7 +164,8 @@ fn each(
 fn list(context: &Context, args: ListArgs) -> Result<(), Failure> {
     let status = args.status.into_iter().map(status).collect();
     let raw = context.call::<SessionList>(&ListParams { status, agent: args.agent })?;
-    context.deliver::<SessionList>(
+    context.deliver_as::<Vec<table::Listed<'_>>>(
+        SessionList::NAME,
         &raw,
         |list| list.iter().map(|s| clean(&s.name)).collect::<Vec<_>>().join("\n"),
         |list| table::sessions(list, Timestamp::now()),

@@ -44,6 +44,13 @@ fn now() -> Timestamp {
     "2026-02-01T11:14:30Z".parse().expect("a time")
 }
 
+/// The table, from the answer as the daemon writes it.
+fn listed(list: &[Session]) -> String {
+    let answer = serde_json::to_string(list).expect("it encodes");
+    let lines: Vec<Listed<'_>> = serde_json::from_str(&answer).expect("each has what a line shows");
+    sessions(&lines, now())
+}
+
 #[test]
 fn the_list_is_the_older_command_lines_to_the_letter() {
     let mut saved = session("bugfix-123");
@@ -54,12 +61,12 @@ fn the_list_is_the_older_command_lines_to_the_letter() {
     let want = "NAME                 AGENT      STATUS     DURATION      EXECS\n\
                 feature-x            claude     running    2h 14m            5\n\
                 bugfix-123           gemini     saved      1d               12";
-    assert_eq!(sessions(&[session("feature-x"), saved], now()), want);
+    assert_eq!(listed(&[session("feature-x"), saved]), want);
 }
 
 #[test]
 fn an_empty_list_says_so() {
-    assert_eq!(sessions(&[], now()), "No sessions found.");
+    assert_eq!(listed(&[]), "No sessions found.");
     assert_eq!(snapshots(&[]), "No snapshots found.");
 }
 
@@ -73,7 +80,7 @@ fn wide_long_and_hostile_names_keep_the_columns_or_push_them() {
                 数据-会议            claude     running    2h 14m            5\n\
                 a-name-of-more-than-twenty-characters claude     running    2h 14m            5\n\
                 x\\u{1b}[2J           claude     running    2h 14m            5";
-    assert_eq!(sessions(&[busy, long, hostile], now()), want);
+    assert_eq!(listed(&[busy, long, hostile]), want);
 }
 
 #[test]

@@ -171,7 +171,7 @@ async fn serve(accepted: Accepted, number: u64, shared: &Shared, refuse: bool) {
     let crowded = || shared.served.load(Ordering::Relaxed) >= CROWDED;
     let classified = tokio::select! {
         classified = classify(&mut stream, crowded) => classified,
-        () = shared.closing.wait() => return,
+        () = shared.closing.waiting() => return,
     };
     let (spoken, buffer) = match classified {
         Ok(classified) => classified,
@@ -236,6 +236,6 @@ async fn raw(mut stream: UnixStream, buffer: BytesMut, peer: Peer, shared: &Shar
     }
     tokio::select! {
         () = shared.raw.serve(Replay::new(buffer.freeze(), stream), peer) => {}
-        () = shared.closing.wait() => {}
+        () = shared.closing.waiting() => {}
     }
 }

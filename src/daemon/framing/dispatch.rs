@@ -188,9 +188,7 @@ impl Connection {
                 let call =
                     catch_unwind(AssertUnwindSafe(|| method(Id::Null, params, usize::MAX, extensions)));
                 match (id, slot.take()) {
-                    (Some(id), Some(elements)) if call.is_ok() => {
-                        Outcome::Ready(prepared::answer(id, &elements))
-                    }
+                    (Some(id), Some(result)) if call.is_ok() => Outcome::Ready(prepared::answer(id, &result)),
                     (id, _) => finished(id, call.ok()),
                 }
             }

@@ -40,8 +40,9 @@ pub(super) async fn serve(
         .with_upgrades();
     tokio::pin!(http);
     tokio::select! {
+        biased;
         ended = &mut http => ended?,
-        () = closing.wait() => {
+        () = closing.waiting() => {
             connection.calls().abandon_all();
             http.as_mut().graceful_shutdown();
             http.await?;
@@ -177,6 +178,9 @@ async fn discard(mut body: Incoming) {
 fn may_be_json(content_type: Option<&HeaderValue>) -> bool {
     let Some(value) = content_type else { return true };
     let Ok(value) = value.to_str() else { return false };
+    if value == "application/json" {
+        return true;
+    }
     let kind = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     kind.is_empty()
         || kind.ends_with("/json")

@@ -26,6 +26,8 @@ mod stream;
 mod websocket;
 
 use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -144,10 +146,38 @@ impl Closing {
         (sender, Self { closing })
     }
 
-    /// Cancel safe.
-    async fn wait(&self) {
-        // A server that is gone closes, too.
-        let _ = self.closing.clone().wait_for(|closing| *closing).await;
+    /// Ends when they are; made once per connection. Cancel safe.
+    fn waiting(&self) -> Waiting {
+        let mut closing = self.closing.clone();
+        let receiver = closing.clone();
+        let wait = Box::pin(async move {
+            // A server that is gone closes, too.
+            let _ = closing.wait_for(|closing| *closing).await;
+        });
+        Waiting { wait, receiver, registered: None }
+    }
+}
+
+/// Waits for the daemon to close its connections.
+///
+/// A connection asks each time it is woken, and to register with the watch again each time takes as long as to read a
+/// request. So the watch is asked only when it has changed, or when someone else is to be woken.
+struct Waiting {
+    wait: Pin<Box<dyn Future<Output = ()> + Send>>,
+    receiver: watch::Receiver<bool>,
+    registered: Option<Waker>,
+}
+
+impl Future for Waiting {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let same = self.registered.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
+        if same && matches!(self.receiver.has_changed(), Ok(false)) {
+            return Poll::Pending;
+        }
+        self.registered = Some(cx.waker().clone());
+        self.wait.as_mut().poll(cx)
     }
 }
 

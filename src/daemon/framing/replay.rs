@@ -8,6 +8,9 @@ use super::eager::Eager;
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+/// Most bytes of several pieces that are copied into one before they are written: an answer's head and a session.
+const JOINED_BYTES: usize = 2 * 1024;
+
 /// Gives back the bytes that were read too early, then reads on from the stream itself.
 #[derive(Debug)]
 pub struct Replay<S> {
@@ -75,7 +78,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Replay<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        let written = match joined(bufs, &mut [0; JOINED_BYTES]) {
+            Some(short) => Pin::new(&mut self.inner).poll_write(cx, short),
+            None => Pin::new(&mut self.inner).poll_write_vectored(cx, bufs),
+        };
         if written.is_ready() {
             self.eager.answered();
         }
@@ -84,5 +90,27 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Replay<S> {
 
     fn is_write_vectored(&self) -> bool {
         self.inner.is_write_vectored()
+    }
+}
+
+/// The pieces as one, if they are short: to the system one short piece is cheaper than a list of them.
+fn joined<'a>(pieces: &[io::IoSlice<'_>], space: &'a mut [u8]) -> Option<&'a [u8]> {
+    let mut length = 0;
+    for piece in pieces {
+        space.get_mut(length..length + piece.len())?.copy_from_slice(piece);
+        length += piece.len();
+    }
+    Some(&space[..length])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_pieces_are_joined_in_order_and_long_ones_left_alone() {
+        let pieces = [b"head".as_slice(), b"", b"body"].map(io::IoSlice::new);
+        assert_eq!(joined(&pieces, &mut [0; 8]), Some(b"headbody".as_slice()));
+        assert_eq!(joined(&pieces, &mut [0; 7]), None);
     }
 }

@@ -62,6 +62,14 @@ pub(super) async fn serve<C: Codec>(
     Ok(())
 }
 
+/// Ends at this instant; never where there is none.
+async fn passed(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}
+
 struct Wire<C> {
     codec: C,
     buffer: BytesMut,
@@ -89,16 +97,19 @@ impl<C: Codec> Wire<C> {
         closing: &Closing,
     ) -> io::Result<()> {
         let mut pending = FuturesUnordered::new();
-        let mut stall = Instant::now() + STALL;
+        let mut closing = closing.waiting();
+        let mut stall = None;
         let mut eager = Eager::default();
         loop {
             let more = self.take_messages(connection, &mut pending);
             let moved = self.send(stream)?;
-            if moved || self.out.is_empty() {
-                stall = Instant::now() + STALL;
-            }
             if moved {
                 eager.answered();
+            }
+            if self.out.is_empty() {
+                stall = None;
+            } else if moved || stall.is_none() {
+                stall = Some(Instant::now() + STALL);
             }
             if more && self.out.len() < MAX_UNSENT_BYTES {
                 continue;
@@ -117,7 +128,7 @@ impl<C: Codec> Wire<C> {
                 // What a call told before it ended goes out before its answer.
                 Some(text) = notifications.recv(), if room => self.frame(Some(&text)),
                 Some(answer) = pending.next(), if room => self.frame(answer.as_deref()),
-                () = closing.wait(), if self.input != Input::Closing => {
+                () = &mut closing, if self.input != Input::Closing => {
                     self.input = Input::Closing;
                     connection.calls().abandon_all();
                 }
@@ -128,7 +139,7 @@ impl<C: Codec> Wire<C> {
                 }
                 () = eager.awake(), if reads && pending.is_empty() => {}
                 () = connection.calls().freed(), if !connection.calls().has_room() => {}
-                () = tokio::time::sleep_until(stall), if !self.out.is_empty() => {
+                () = passed(stall), if stall.is_some() => {
                     return Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its answers"));
                 }
                 () = tokio::time::sleep(HANGUP_CHECK), if !reads => {

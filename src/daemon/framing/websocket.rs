@@ -89,6 +89,7 @@ impl Wire {
         closing: &Closing,
     ) -> Result<(), Error> {
         let mut pending = FuturesUnordered::new();
+        let mut closing = closing.waiting();
         let mut stall = Instant::now() + STALL;
         loop {
             if self.unsent == 0 {
@@ -106,7 +107,7 @@ impl Wire {
                 // What a call told before it ended goes out before its answer.
                 Some(text) = notifications.recv(), if room => self.send(Some(text))?,
                 Some(answer) = pending.next(), if room => self.send(answer)?,
-                () = closing.wait(), if self.end.is_none() => {
+                () = &mut closing, if self.end.is_none() => {
                     self.end = Some(End::Stopping);
                     connection.calls().abandon_all();
                 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::encode::Encoded;
-use super::{App, Module, at_once, convert, later, now, report};
+use super::{App, Module, at_once, convert, later, report};
 use crate::daemon::driver::DEFAULT_GRACE;
 use crate::daemon::framing::Prepared;
 use crate::daemon::verbs::save::Naming;
@@ -27,7 +27,16 @@ fn encoded(app: &App, session: &Arc<Session>) -> Encoded {
 }
 
 fn read(module: &mut Module) {
-    now::<SessionGet, _>(module, |asked, app| Ok(encoded(app, &app.driver.session(&asked.name)?)));
+    at_once::<SessionGet, _>(module, |asked, app, extensions| {
+        let session = encoded(app, &app.driver.session(&asked.name)?);
+        match extensions.get::<Prepared>() {
+            Some(prepared) => {
+                prepared.leave(session.into_raw());
+                Ok(None)
+            }
+            None => Ok(Some(session)),
+        }
+    });
     at_once::<SessionList, _>(module, |asked, app, extensions| {
         let mut sessions = app.driver.sessions();
         let total = sessions.len();
@@ -40,7 +49,7 @@ fn read(module: &mut Module) {
         let listed = app.encoder.many(&sessions, total);
         match extensions.get::<Prepared>() {
             Some(prepared) => {
-                prepared.leave(listed.into_iter().map(Encoded::into_raw).collect());
+                prepared.leave_array(listed.into_iter().map(Encoded::into_raw).collect());
                 Ok(Vec::new())
             }
             None => Ok(listed),

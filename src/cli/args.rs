@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use super::args_session::{SessionCommand, SnapshotCommand};
+use super::args_session::{ListArgs, SessionCommand, SnapshotCommand};
 use crate::config::parse_duration_ms;
 
 /// Named, persistent sandboxes for coding agents.
@@ -237,9 +237,14 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, cla
 /// The grammar of one session verb, where the command line begins with one: building all of them takes longer than the
 /// rest of `abx ls`.
 fn verb_alone(args: &[OsString]) -> Option<clap::Command> {
-    let verb = args.get(1)?.to_str()?;
-    let verbs = SessionCommand::augment_subcommands(clap::Command::new("abx"));
-    let verb = verbs.find_subcommand(verb)?.clone();
+    let verb = match args.get(1)?.to_str()? {
+        // The one that is asked for all day, and by prompts and scripts that wait for it.
+        "list" | "ls" => ListArgs::augment_args(clap::Command::new("list").alias("ls")),
+        verb => {
+            let verbs = SessionCommand::augment_subcommands(clap::Command::new("abx"));
+            verbs.find_subcommand(verb)?.clone()
+        }
+    };
     let top = Top::augment_args(clap::Command::new("abx").subcommand_required(true));
     Some(add_verbose(top.subcommand(verb)))
 }

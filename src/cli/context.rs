@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::io::{BufRead, IsTerminal, stderr, stdin};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::args::Global;
@@ -12,7 +11,7 @@ use super::failure::{DAEMON, Failure, chain};
 use super::interrupt::Interrupt;
 use super::output::{Output, clean};
 use super::progress::Bar;
-use crate::client::{Client, ConnectError, Connector, RawStream, StreamError, same_protocol};
+use crate::client::{Asked, Client, ConnectError, Connector, RawStream, StreamError, same_protocol};
 use crate::paths::Home;
 use crate::proto::methods::Method;
 use crate::proto::stream::Open;
@@ -56,6 +55,21 @@ impl Context {
     /// Exit code 6.
     pub(crate) fn connect(&self) -> Result<Client, Failure> {
         let client = self.greet(&self.connector)?;
+        self.compare(&client)?;
+        Ok(client)
+    }
+
+    /// As [`Context::connect`], asking something with the greeting.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn connect_asking(&self, asked: &Asked) -> Result<Client, Failure> {
+        let client = self.notice(self.connector.connect_asking(asked)?);
+        self.compare(&client)?;
+        Ok(client)
+    }
+
+    fn compare(&self, client: &Client) -> Result<(), ConnectError> {
         let hello = client.hello();
         same_protocol(hello)?;
         if !self.said.replace(true) {
@@ -70,7 +84,7 @@ impl Context {
                 ));
             }
         }
-        Ok(client)
+        Ok(())
     }
 
     /// Connects to a daemon of whatever protocol, and shows what it wants the user to know: it says so once, to
@@ -79,13 +93,16 @@ impl Context {
     /// # Errors
     /// As the client's.
     pub(crate) fn greet(&self, connector: &Connector) -> Result<Client, ConnectError> {
-        let client = connector.connect_any_protocol()?;
+        Ok(self.notice(connector.connect_any_protocol()?))
+    }
+
+    fn notice(&self, client: Client) -> Client {
         if let Some(notice) = &client.hello().notice
             && !self.noticed.replace(true)
         {
             self.output.note(&clean(notice));
         }
-        Ok(client)
+        client
     }
 
     /// Opens a raw stream.
@@ -140,25 +157,11 @@ impl Context {
         name: impl FnOnce(&M::Result) -> String,
         text: impl FnOnce(&M::Result) -> String,
     ) -> Result<(), Failure> {
-        self.deliver_as::<M::Result>(M::NAME, raw, name, text)
-    }
-
-    /// As [`Context::deliver`], for a command that reads only a part of the method's result.
-    ///
-    /// # Errors
-    /// When the result has no such part.
-    pub(crate) fn deliver_as<'a, T: Deserialize<'a>>(
-        &self,
-        method: &str,
-        raw: &'a RawValue,
-        name: impl FnOnce(&T) -> String,
-        text: impl FnOnce(&T) -> String,
-    ) -> Result<(), Failure> {
         if self.output.json {
             self.output.data(raw.get());
             return Ok(());
         }
-        let result = understand_as::<T>(method, raw)?;
+        let result = understand::<M>(raw)?;
         let text = if self.output.quiet { name(&result) } else { text(&result) };
         if !text.is_empty() {
             self.output.data(&text);
@@ -213,12 +216,8 @@ pub(crate) fn can_ask() -> bool {
 /// # Errors
 /// When it is not what the method gives.
 pub(crate) fn understand<M: Method>(raw: &RawValue) -> Result<M::Result, Failure> {
-    understand_as(M::NAME, raw)
-}
-
-fn understand_as<'a, T: Deserialize<'a>>(method: &str, raw: &'a RawValue) -> Result<T, Failure> {
     serde_json::from_str(raw.get()).map_err(|error| {
-        let message = format!("abxd answered {method} with something that this abx does not understand");
+        let message = format!("abxd answered {} with something that this abx does not understand", M::NAME);
         Failure::daemon(message, chain(&error)).with_hint("abx daemon restart")
     })
 }

@@ -29,28 +29,30 @@ pub(crate) fn sessions(list: &[Listed<'_>], now: Timestamp) -> String {
     if list.is_empty() {
         return "No sessions found.".to_owned();
     }
-    let row = |cells: [&str; 5]| {
+    let mut text = String::new();
+    let mut row = |cells: [&str; 5]| {
         let [name, agent, status, duration, execs] = cells;
-        format!(
-            "{} {} {} {} {}",
-            pad(name, 20),
-            pad(agent, 10),
-            pad(status, 10),
-            pad(duration, 12),
-            pad_left(execs, 6)
-        )
+        for (cell, width) in [(name, 20), (agent, 10), (status, 10), (duration, 12)] {
+            text.push_str(cell);
+            text.extend(padding(cell, width));
+            text.push(' ');
+        }
+        text.extend(padding(execs, 6));
+        text.push_str(execs);
+        text.push('\n');
     };
-    let mut lines = vec![row(["NAME", "AGENT", "STATUS", "DURATION", "EXECS"])];
+    row(["NAME", "AGENT", "STATUS", "DURATION", "EXECS"]);
     for session in list {
-        lines.push(row([
+        row([
             &clean(&session.name),
             &clean(&session.agent),
             &clean(&session.status),
             &duration_since(&session.created_at, now),
             &session.exec_count.to_string(),
-        ]));
+        ]);
     }
-    lines.join("\n")
+    text.pop();
+    text
 }
 
 /// The table of `snapshot list`.
@@ -201,11 +203,16 @@ fn seconds(instant: &str) -> String {
 }
 
 fn pad(text: &str, width: usize) -> String {
-    format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
+    text.chars().chain(padding(text, width)).collect()
 }
 
 fn pad_left(text: &str, width: usize) -> String {
-    format!("{}{text}", " ".repeat(width.saturating_sub(text.width())))
+    padding(text, width).chain(text.chars()).collect()
+}
+
+/// The blanks that bring a text to this width.
+fn padding(text: &str, width: usize) -> impl Iterator<Item = char> {
+    std::iter::repeat_n(' ', width.saturating_sub(text.width()))
 }
 
 #[cfg(test)]

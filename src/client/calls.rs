@@ -1,7 +1,8 @@
 //! One connection to the daemon, and calls on it.
 
 use std::borrow::Cow;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, Write};
+use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ use crate::proto::errors::WireError;
 use crate::proto::methods::{HelloResult, Method};
 use crate::proto::version::MAX_MESSAGE_BYTES;
 
-/// Bytes read from the socket at once: a list of a few hundred sessions in one system call.
-const READ_BUFFER_BYTES: usize = 64 * 1024;
+/// Least room for what is read from the socket at once: a list of a hundred sessions in one system call.
+const READ_BYTES: usize = 64 * 1024;
 
 /// An error that the daemon answered with.
 #[derive(Debug, Clone)]
@@ -124,23 +125,39 @@ struct Event {
     progress: Progress,
 }
 
+/// A question that goes out with the greeting, so that its answer is there as soon as that to the greeting. Only for
+/// what changes nothing: a daemon of another protocol answers it, too, unheard.
+#[derive(Debug)]
+pub struct Asked {
+    method: &'static str,
+    params: Box<RawValue>,
+}
+
+impl Asked {
+    /// A call of this method.
+    ///
+    /// # Errors
+    /// When the params cannot be written as JSON.
+    pub fn new<M: Method>(params: &M::Params) -> Result<Self, CallError> {
+        Ok(Self { method: M::NAME, params: encode::<M>(params)? })
+    }
+}
+
 /// A connection to the daemon on which versions were exchanged.
 #[derive(Debug)]
 pub struct Client {
-    reader: BufReader<UnixStream>,
-    line: Vec<u8>,
+    stream: UnixStream,
+    /// What was read: the line that was answered last, and perhaps what follows it.
+    input: Vec<u8>,
+    /// Bytes of that line; it goes when the next one is asked for.
+    line: usize,
     last_id: u64,
     hello: Option<HelloResult>,
 }
 
 impl Client {
     pub(super) fn new(stream: UnixStream) -> Self {
-        Self {
-            reader: BufReader::with_capacity(READ_BUFFER_BYTES, stream),
-            line: Vec::new(),
-            last_id: 0,
-            hello: None,
-        }
+        Self { stream, input: Vec::new(), line: 0, last_id: 0, hello: None }
     }
 
     pub(super) fn greeted(self, hello: HelloResult) -> Self {
@@ -168,7 +185,18 @@ impl Client {
     /// # Errors
     /// As [`Client::call`].
     pub fn call_document<M: Method>(&mut self, params: &M::Params) -> Result<Box<RawValue>, CallError> {
-        self.exchange(M::NAME, &encode::<M>(params)?, None)
+        self.exchange(M::NAME, &encode::<M>(params)?, None)?.into_raw()
+    }
+
+    /// Reads the answer to what was asked with the greeting: of its result what `T` has of it, in place.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn answer_part<'a, T: Deserialize<'a>>(&'a mut self, asked: &Asked) -> Result<T, CallError> {
+        let method = asked.method;
+        let result = self.answer(self.last_id, method, None)?;
+        serde_json::from_slice(&self.input[result])
+            .map_err(|source| CallError::Garbled { method: method.to_owned(), source })
     }
 
     /// As [`Client::call_document`], but `watch` hears what happens before the answer.
@@ -183,7 +211,7 @@ impl Client {
         let params = encode::<M>(params)?;
         let gone = |source| CallError::Gone { source };
         self.set_patience(Some(WAITING)).map_err(gone)?;
-        let result = self.exchange(M::NAME, &params, Some(watch));
+        let result = self.exchange(M::NAME, &params, Some(watch)).and_then(Answer::into_raw);
         self.set_patience(None).map_err(gone)?;
         result
     }
@@ -193,7 +221,7 @@ impl Client {
     /// # Errors
     /// As [`Client::call`].
     pub fn call_raw(&mut self, method: &str, params: &RawValue) -> Result<Box<RawValue>, CallError> {
-        self.exchange(method, params, None)
+        self.exchange(method, params, None)?.into_raw()
     }
 
     /// Limits how long the next calls wait for the next bytes of an answer; none is for ever.
@@ -201,7 +229,7 @@ impl Client {
     /// # Errors
     /// The system's, on a socket that is gone.
     pub fn set_patience(&mut self, limit: Option<Duration>) -> io::Result<()> {
-        self.reader.get_ref().set_read_timeout(limit)
+        self.stream.set_read_timeout(limit)
     }
 
     /// Waits until the daemon has closed the connection, at most for `limit`. Gives whether it has.
@@ -210,24 +238,29 @@ impl Client {
             return true;
         }
         loop {
-            match self.reader.fill_buf() {
-                Ok([]) => return true,
-                Ok(bytes) => {
-                    let read = bytes.len();
-                    self.reader.consume(read);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            self.input.clear();
+            match self.fill() {
+                Ok(0) => return true,
+                Ok(_) => {}
                 Err(error) => return !is_timeout(&error),
             }
         }
     }
 
-    fn exchange(
-        &mut self,
-        method: &str,
+    fn exchange<'a>(
+        &'a mut self,
+        method: &'a str,
         params: &RawValue,
         watch: Option<Watch<'_>>,
-    ) -> Result<Box<RawValue>, CallError> {
+    ) -> Result<Answer<'a>, CallError> {
+        let request = self.request(method, params)?;
+        let id = self.last_id;
+        let sent = self.stream.write_all(request.as_bytes());
+        let answer = self.answer_or(sent, id, method, watch)?;
+        Ok(Answer { method, text: &self.input[answer] })
+    }
+
+    fn request(&mut self, method: &str, params: &RawValue) -> Result<String, CallError> {
         self.last_id += 1;
         let id = self.last_id;
         let name = serde_json::to_string(method)
@@ -237,27 +270,58 @@ impl Client {
         if request.len() > MAX_MESSAGE_BYTES {
             return Err(CallError::TooLarge { bytes: request.len() });
         }
-        if let Err(source) = self.reader.get_ref().write_all(request.as_bytes()) {
-            // A daemon that refuses the connection may have said why before it closed.
-            return self.answer(id, method, watch).map_err(|error| match error {
-                CallError::Remote(_) => error,
-                _ => CallError::Gone { source },
-            });
-        }
-        self.answer(id, method, watch)
+        Ok(request)
     }
 
+    /// Sends the greeting and what is asked with it, and gives the answer to the greeting.
+    pub(super) fn greet<M: Method>(
+        &mut self,
+        params: &M::Params,
+        asked: Option<&Asked>,
+    ) -> Result<M::Result, CallError> {
+        let mut text = self.request(M::NAME, &encode::<M>(params)?)?;
+        let id = self.last_id;
+        if let Some(asked) = asked {
+            text.push_str(&self.request(asked.method, &asked.params)?);
+        }
+        let sent = self.stream.write_all(text.as_bytes());
+        let answer = self.answer_or(sent, id, M::NAME, None)?;
+        serde_json::from_slice(&self.input[answer])
+            .map_err(|source| CallError::Garbled { method: M::NAME.to_owned(), source })
+    }
+
+    /// The answer, or why there is none. A daemon that refuses the connection may have said so before it closed.
+    fn answer_or(
+        &mut self,
+        sent: io::Result<()>,
+        id: u64,
+        method: &str,
+        watch: Option<Watch<'_>>,
+    ) -> Result<Range<usize>, CallError> {
+        match (self.answer(id, method, watch), sent) {
+            (answer @ (Ok(_) | Err(CallError::Remote(_))), _) | (answer, Ok(())) => answer,
+            (Err(_), Err(source)) => Err(CallError::Gone { source }),
+        }
+    }
+
+    /// Gives where in the input the result stands.
     fn answer(
         &mut self,
         id: u64,
         method: &str,
         mut watch: Option<Watch<'_>>,
-    ) -> Result<Box<RawValue>, CallError> {
+    ) -> Result<Range<usize>, CallError> {
+        // How abxd begins an answer. Any other form of it is read at length.
+        let begin = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":");
         let id = id.to_string();
         loop {
             self.read_line(&mut watch)?;
+            let line = &self.input[..self.line];
+            if line.starts_with(begin.as_bytes()) && line.ends_with(b"}\n") {
+                return Ok(begin.len()..line.len() - 2);
+            }
             let garbled = |source| CallError::Garbled { method: method.to_owned(), source };
-            let incoming: Incoming<'_> = serde_json::from_slice(&self.line).map_err(garbled)?;
+            let incoming: Incoming<'_> = serde_json::from_slice(line).map_err(garbled)?;
             if incoming.method.is_some() {
                 if let (Some(event), Some(watch)) = (event(&incoming), &mut watch) {
                     watch(Meanwhile::Progress(event));
@@ -268,29 +332,63 @@ impl Client {
             // there is no other.
             let unaddressed = incoming.id.is_none() || incoming.id.is_some_and(|i| i.get() == "null");
             if incoming.id.is_some_and(|i| i.get() == id) || (unaddressed && incoming.error.is_some()) {
-                return match incoming.error {
-                    Some(raw) => Err(CallError::Remote(Box::new(remote(raw)))),
-                    None => Ok(incoming.result.unwrap_or(RawValue::NULL).to_owned()),
-                };
+                if let Some(raw) = incoming.error {
+                    return Err(CallError::Remote(Box::new(remote(raw))));
+                }
+                let result = incoming.result.unwrap_or(RawValue::NULL).get().as_bytes().to_owned();
+                let range = self.line..self.line + result.len();
+                self.input.splice(self.line..self.line, result);
+                self.line = range.end;
+                return Ok(range);
             }
         }
     }
 
     fn read_line(&mut self, watch: &mut Option<Watch<'_>>) -> Result<(), CallError> {
-        self.line.clear();
+        self.input.drain(..std::mem::take(&mut self.line));
+        let mut searched = 0;
         loop {
-            // What was read of a line before the time was up is kept in it.
-            match (self.reader.read_until(b'\n', &mut self.line), &mut *watch) {
-                (Ok(_), _) if self.line.ends_with(b"\n") => return Ok(()),
-                (Ok(_), _) => return Err(CallError::Gone { source: io::ErrorKind::UnexpectedEof.into() }),
+            if let Some(end) = self.input[searched..].iter().position(|byte| *byte == b'\n') {
+                self.line = searched + end + 1;
+                return Ok(());
+            }
+            searched = self.input.len();
+            // What was read of a line before the time was up is kept.
+            match (self.fill(), &mut *watch) {
+                (Ok(0), _) => return Err(CallError::Gone { source: io::ErrorKind::UnexpectedEof.into() }),
+                (Ok(_), _) => {}
                 (Err(error), Some(watch)) if is_timeout(&error) => watch(Meanwhile::Waiting),
                 (Err(error), None) if is_timeout(&error) => {
-                    let limit = self.reader.get_ref().read_timeout().ok().flatten().unwrap_or_default();
+                    let limit = self.stream.read_timeout().ok().flatten().unwrap_or_default();
                     return Err(CallError::Silent { limit });
                 }
                 (Err(source), _) => return Err(CallError::Gone { source }),
             }
         }
+    }
+
+    /// Reads once; 0 is the end.
+    fn fill(&mut self) -> io::Result<usize> {
+        self.input.reserve(READ_BYTES);
+        loop {
+            match rustix::io::read(&self.stream, rustix::buffer::spare_capacity(&mut self.input)) {
+                Err(rustix::io::Errno::INTR) => {}
+                read => return Ok(read?),
+            }
+        }
+    }
+}
+
+/// A result where it was read.
+struct Answer<'a> {
+    method: &'a str,
+    text: &'a [u8],
+}
+
+impl Answer<'_> {
+    fn into_raw(self) -> Result<Box<RawValue>, CallError> {
+        serde_json::from_slice(self.text)
+            .map_err(|source| CallError::Garbled { method: self.method.to_owned(), source })
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr};
 
-use super::calls::{CallError, Client};
+use super::calls::{Asked, CallError, Client};
 use super::hello::{ABX, HELLO_LIMIT, PROBE, greet};
 use super::launch::Launcher;
 use super::peer::{daemon_pid, peer};
@@ -212,7 +212,15 @@ impl Connector {
     /// # Errors
     /// As [`Connector::connect`], but for the protocol.
     pub fn connect_any_protocol(&self) -> Result<Client, ConnectError> {
-        self.reach(|stream| self.greet(stream, ABX))
+        self.reach(|stream| self.greet(stream, ABX, None))
+    }
+
+    /// Connects to a daemon of whatever protocol and asks it something with the greeting.
+    ///
+    /// # Errors
+    /// As [`Connector::connect_any_protocol`].
+    pub fn connect_asking(&self, asked: &Asked) -> Result<Client, ConnectError> {
+        self.reach(|stream| self.greet(stream, ABX, Some(asked)))
     }
 
     /// Opens a raw stream. Versions travel in its opening.
@@ -222,7 +230,7 @@ impl Connector {
     pub fn open(&self, open: &Open) -> Result<RawStream, StreamError> {
         let answers = || {
             let probe = Self { autostart: false, ..self.clone() };
-            probe.reach(|stream| probe.greet(stream, PROBE)).map(drop)
+            probe.reach(|stream| probe.greet(stream, PROBE, None)).map(drop)
         };
         let opened = self.reach(|stream| match RawStream::open(stream, open, &answers) {
             Err(StreamError::Refused(remote)) if remote.error.kind() == Some(Kind::ShuttingDown) => {
@@ -233,10 +241,10 @@ impl Connector {
         opened.map_err(|source| StreamError::Connect { source })?
     }
 
-    fn greet(&self, stream: UnixStream, caller: &str) -> Result<Client, Attempt> {
+    fn greet(&self, stream: UnixStream, caller: &str, asked: Option<&Asked>) -> Result<Client, Attempt> {
         let who = peer(&stream);
         let mut client = Client::new(stream);
-        let hello = greet(&mut client, caller).map_err(|error| match error {
+        let hello = greet(&mut client, caller, asked).map_err(|error| match error {
             CallError::Silent { .. } => {
                 Attempt::Final(ConnectError::Hung { pid: daemon_pid(&self.home, who) })
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::calls::{CallError, Client};
+use super::calls::{Asked, CallError, Client};
 use crate::proto::methods::{DaemonHello, HelloParams, HelloResult};
 use crate::proto::version::{PROTOCOL, VERSION};
 
@@ -15,14 +15,18 @@ pub(super) const ABX: &str = "abx";
 /// How it calls itself where it only asks whether anybody answers: what the daemon has to say once would be lost.
 pub(super) const PROBE: &str = "abx probe";
 
-/// Says who calls and asks who answers.
+/// Says who calls and asks who answers; `asked` goes with it.
 ///
 /// # Errors
 /// As [`Client::call`]; `Silent` after [`HELLO_LIMIT`].
-pub(super) fn greet(client: &mut Client, caller: &str) -> Result<HelloResult, CallError> {
+pub(super) fn greet(
+    client: &mut Client,
+    caller: &str,
+    asked: Option<&Asked>,
+) -> Result<HelloResult, CallError> {
     let params = HelloParams { client: caller.to_owned(), version: VERSION.to_owned(), protocol: PROTOCOL };
     client.set_patience(Some(HELLO_LIMIT)).map_err(|source| CallError::Gone { source })?;
-    let hello = client.call::<DaemonHello>(&params)?;
+    let hello = client.greet::<DaemonHello>(&params, asked)?;
     client.set_patience(None).map_err(|source| CallError::Gone { source })?;
     Ok(hello)
 }

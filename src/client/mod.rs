@@ -12,7 +12,7 @@ mod launch;
 mod peer;
 mod stream;
 
-pub use calls::{CallError, Client, Meanwhile, Progress, RemoteError};
+pub use calls::{Asked, CallError, Client, Meanwhile, Progress, RemoteError};
 pub use connect::{ConnectError, Connector, same_protocol};
 pub use launch::daemon_program;
 pub use peer::{Peer, daemon_pid};

@@ -9,6 +9,7 @@ use crate::cli::context::{Context, can_ask, operation_id, understand};
 use crate::cli::failure::Failure;
 use crate::cli::output::clean;
 use crate::cli::table;
+use crate::client::Asked;
 use crate::proto::methods::{
     DeleteParams, ForkParams, ListParams, Method, NameParams, RenameParams, ResumeParams, SaveParams,
     SaveResult, SessionConnect, SessionDelete, SessionFork, SessionGet, SessionList, SessionPause,
@@ -163,13 +164,20 @@ fn each(
 
 fn list(context: &Context, args: ListArgs) -> Result<(), Failure> {
     let status = args.status.into_iter().map(status).collect();
-    let raw = context.call::<SessionList>(&ListParams { status, agent: args.agent })?;
-    context.deliver_as::<Vec<table::Listed<'_>>>(
-        SessionList::NAME,
-        &raw,
-        |list| list.iter().map(|s| clean(&s.name)).collect::<Vec<_>>().join("\n"),
-        |list| table::sessions(list, Timestamp::now()),
-    )
+    let params = ListParams { status, agent: args.agent };
+    if context.output.json {
+        context.output.data(context.call::<SessionList>(&params)?.get());
+        return Ok(());
+    }
+    let asked = Asked::new::<SessionList>(&params)?;
+    let mut client = context.connect_asking(&asked)?;
+    let list: Vec<table::Listed<'_>> = client.answer_part(&asked)?;
+    if context.output.quiet {
+        list.iter().for_each(|session| context.output.data(&clean(&session.name)));
+    } else {
+        context.output.data(&table::sessions(&list, Timestamp::now()));
+    }
+    Ok(())
 }
 
 fn status(word: String) -> Status {

@@ -1,15 +1,74 @@
-//! What cargo has to be told about linking.
+//! What cargo has to be told about linking, and the program that abxd puts into sandboxes.
 #![expect(
     clippy::disallowed_methods,
     reason = "cargo speaks to build scripts through the environment and their standard output"
 )]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// What abx-init is made of. It is built again only when one of these changes.
+const GUEST_SOURCES: [&str; 5] =
+    ["src/bin/abx-init.rs", "src/guest", "src/lib.rs", "Cargo.toml", "Cargo.lock"];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    link_unwinder_into_the_programs();
+    if set("CARGO_FEATURE_HOST") {
+        link_unwinder_into_the_programs();
+        build_guest();
+    }
+}
+
+fn set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some()
+}
+
+fn text(variable: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| panic!("cargo sets {variable}"))
+}
+
+/// Builds abx-init as a static program, which no setting of this package can ask for: flags hold for all that cargo
+/// builds, and macros cannot be built static. So it is a build of its own, with only what it needs, and its place is
+/// told to the daemon. Elsewhere than on Linux there is none, and commands run through the engine.
+fn build_guest() {
+    let place = Path::new(&text("OUT_DIR")).join("abx-init");
+    println!("cargo::rustc-env=ABX_INIT={}", place.display());
+    for source in GUEST_SOURCES {
+        println!("cargo::rerun-if-changed={source}");
+    }
+    if text("CARGO_CFG_TARGET_OS") != "linux" {
+        std::fs::write(&place, []).expect("cargo's own directory can be written");
+        return;
+    }
+    let built = build_static(&text("TARGET"));
+    std::fs::copy(&built, &place).unwrap_or_else(|e| panic!("cannot copy {}: {e}", built.display()));
+}
+
+fn build_static(target: &str) -> PathBuf {
+    let directory = Path::new(&text("OUT_DIR")).join("guest");
+    let mut cargo = Command::new(text("CARGO"));
+    cargo
+        .args(["build", "--release", "--locked", "--bin", "abx-init"])
+        .args(["--no-default-features", "--features", "guest", "--target", target])
+        .arg("--manifest-path")
+        .arg(Path::new(&text("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(&directory);
+    // What the outer cargo says to its own build is not meant for this one: features, targets, a lint's driver.
+    for (variable, _) in std::env::vars_os() {
+        let name = variable.to_string_lossy();
+        let kept = ["CARGO_HOME", "CARGO_NET_OFFLINE", "CARGO_TERM_COLOR"].contains(&&*name);
+        if !kept && ["CARGO", "RUSTFLAGS", "RUSTC_W"].iter().any(|outer| name.starts_with(outer)) {
+            cargo.env_remove(&variable);
+        }
+    }
+    cargo
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "s")
+        .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
+        .env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static");
+    let status = cargo.status().expect("cargo runs");
+    assert!(status.success(), "abx-init cannot be built: {status}");
+    directory.join(target).join("release/abx-init")
 }
 
 /// On Linux with glibc the unwinder is a shared library of its own. Loading it takes a tenth of the time of a short

@@ -10,6 +10,7 @@
 //! | [`store`] | the session table: one writing thread, a published view | model |
 //! | [`engine`] | the connection to what runs sandboxes | model |
 //! | [`daemon`] | order of start and stop, the driver, the socket, the methods | all but client and cli |
+//! | [`guest`] | what runs as PID 1 in a sandbox; the daemon may see [`guest::wire`] of it | nothing of ours |
 //! | [`client`] | finding or starting the daemon, calls | proto, paths |
 //! | [`cli`] | the command line | client, proto, config, paths |
 //! | [`fault`] | points where tests interfere | nothing of ours but paths |
@@ -23,13 +24,25 @@
 //! * An engine that is away changes no status.
 //! * A value of a session's environment is in the table and in the command's environment, and nowhere else.
 
+#[cfg(feature = "host")]
 pub mod cli;
+#[cfg(feature = "host")]
 pub mod client;
+#[cfg(feature = "host")]
 pub mod config;
+#[cfg(feature = "host")]
 pub mod daemon;
+#[cfg(feature = "host")]
 pub mod engine;
+#[cfg(feature = "host")]
 pub mod fault;
+#[cfg(any(target_os = "linux", feature = "host"))]
+pub mod guest;
+#[cfg(feature = "host")]
 pub mod model;
+#[cfg(feature = "host")]
 pub mod paths;
+#[cfg(feature = "host")]
 pub mod proto;
+#[cfg(feature = "host")]
 pub mod store;

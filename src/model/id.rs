@@ -42,6 +42,11 @@ text_id! {
     SnapshotId
 }
 
+text_id! {
+    /// A command's id: a UUIDv7 in its usual text form.
+    ExecId
+}
+
 /// Milliseconds since 1970-01-01 UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Timestamp(pub i64);

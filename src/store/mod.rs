@@ -7,6 +7,7 @@
 //! The table takes rows as they are. What may be in them, and what follows from it, is the model's to say.
 
 pub mod error;
+mod execs;
 
 mod files;
 mod open;
@@ -32,7 +33,8 @@ pub use self::error::StoreError;
 pub use self::tx::Tx;
 use self::view::View;
 use self::writer::{Change, Job};
-use crate::model::id::SessionId;
+use crate::model::exec::Exec;
+use crate::model::id::{ExecId, SessionId};
 use crate::model::session::{Session, Snapshot};
 
 /// Changes that may wait for the writer. A caller beyond them waits for room.
@@ -159,6 +161,16 @@ impl Store {
             Some(id) => view.timeline(id).cloned().collect(),
             None => view.snapshots(),
         }
+    }
+
+    /// Finds a command by id.
+    pub fn exec(&self, id: &ExecId) -> Option<Arc<Exec>> {
+        self.view().execs().get(id).cloned()
+    }
+
+    /// The commands of a session, oldest first: those that run, and the last that have ended.
+    pub fn execs(&self, session: &SessionId) -> Vec<Arc<Exec>> {
+        self.view().execs().of(session).cloned().collect()
     }
 
     /// Makes one change, and answers once it would survive the loss of power and readers see it.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use rusqlite::types::{Type, ValueRef};
 use rusqlite::{Connection, Error, Row};
 
+use super::execs;
 use super::rows::state_word;
 use super::view::{Draft, View};
 use crate::model::id::{SessionId, SessionName, SnapshotId, Timestamp};
@@ -28,6 +29,11 @@ pub(super) fn load(conn: &Connection) -> rusqlite::Result<Draft> {
     let mut view = View::default();
     load_sessions(conn, &mut view)?;
     load_snapshots(conn, &mut view)?;
+    for exec in execs::load(conn)? {
+        if view.session(&exec.session).is_some() {
+            view.execs_mut().set(&exec.id.clone(), Some(Arc::new(exec)));
+        }
+    }
     let meta =
         each(conn, "SELECT key, value FROM meta", |c| Ok((c.text()?, c.text()?)))?.into_iter().collect();
     Ok(Draft::new(view, meta))

@@ -13,7 +13,7 @@ pub(super) const FORMAT: u32 = MIGRATIONS.len() as u32;
 
 /// Each brings a table of format `index` to `index + 1`, in one transaction. An entry that was released never
 /// changes: tables out there were made by it.
-pub(super) const MIGRATIONS: &[&str] = &[V1];
+pub(super) const MIGRATIONS: &[&str] = &[V1, V2];
 
 /// How long a connection waits for another process's lock before it answers `Busy`. Only a stray SQLite shell can
 /// hold one, and such a statement is short.
@@ -113,6 +113,26 @@ CREATE TABLE meta (
     key TEXT NOT NULL PRIMARY KEY,
     value TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
+";
+
+/// Commands. `argv` holds program and arguments with a zero byte between them, which none of them may have.
+const V2: &str = "
+CREATE TABLE execs (
+    id TEXT NOT NULL PRIMARY KEY,
+    session TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
+    key TEXT,
+    argv BLOB NOT NULL,
+    terminal TEXT,
+    tty INTEGER NOT NULL CHECK (tty IN (0, 1)),
+    detached INTEGER NOT NULL CHECK (detached IN (0, 1)),
+    started_at INTEGER NOT NULL,
+    ended_at INTEGER,
+    exit_code INTEGER,
+    signal INTEGER,
+    reason TEXT,
+    UNIQUE (session, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX execs_by_session ON execs (session, started_at);
 ";
 
 /// Sets what every connection needs, whether it reads or writes: `wait` is its patience with locks. Touches no file.

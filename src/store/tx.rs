@@ -6,9 +6,10 @@ use std::sync::Arc;
 use rusqlite::Connection;
 
 use super::error::{StoreError, explain};
-use super::rows;
 use super::view::{Draft, View};
-use crate::model::id::{SessionId, SnapshotId};
+use super::{execs, rows};
+use crate::model::exec::{End, Exec};
+use crate::model::id::{ExecId, SessionId, SnapshotId};
 use crate::model::session::{Session, Snapshot};
 
 /// An open change of the table. Sees what changes before it in the same transaction did, and what it did itself.
@@ -156,6 +157,10 @@ impl Tx<'_> {
             let row = Snapshot { session: None, ..Snapshot::clone(&snapshot) };
             self.draft.set_snapshot(&snapshot.id, Some(Arc::new(row)));
         }
+        let gone: Vec<ExecId> = self.view().execs().of(id).map(|exec| exec.id.clone()).collect();
+        for exec in gone {
+            self.draft.set_exec(&exec, None);
+        }
         self.draft.set_session(id, None);
         Ok(())
     }
@@ -200,6 +205,52 @@ impl Tx<'_> {
         self.run(|conn| rows::delete_snapshot(conn, id))?;
         self.draft.set_snapshot(id, None);
         old.session.iter().try_for_each(|session| self.recount(session))
+    }
+
+    /// Finds a command by id.
+    pub fn exec(&self, id: &ExecId) -> Option<Arc<Exec>> {
+        self.view().execs().get(id).cloned()
+    }
+
+    /// Finds the command that a caller named by this key.
+    pub fn exec_keyed(&self, session: &SessionId, key: &str) -> Option<Arc<Exec>> {
+        self.view().execs().keyed(session, key).cloned()
+    }
+
+    /// Adds a command, or changes how the one of its id runs and ended. The oldest that have ended are forgotten when a
+    /// session has too many.
+    ///
+    /// # Errors
+    /// `Gone` when its session is not there; `Exists` when another command of the session has its key.
+    pub fn put_exec(&mut self, exec: &Exec) -> Result<(), StoreError> {
+        if self.shared(&exec.session).is_none() {
+            return Err(StoreError::Gone { id: exec.session.to_string() });
+        }
+        if let Some(key) = &exec.key
+            && self.view().execs().keyed(&exec.session, key).is_some_and(|other| other.id != exec.id)
+        {
+            return Err(StoreError::Exists { name: key.clone() });
+        }
+        self.run(|conn| execs::put(conn, exec))?;
+        self.draft.set_exec(&exec.id, Some(Arc::new(exec.clone())));
+        for id in self.view().execs().beyond(&exec.session) {
+            self.run(|conn| execs::delete(conn, &id))?;
+            self.draft.set_exec(&id, None);
+        }
+        Ok(())
+    }
+
+    /// Notes the end of every command of a session that still runs by its row: its sandbox has ended.
+    ///
+    /// # Errors
+    /// SQLite's failures alone.
+    pub fn end_execs(&mut self, session: &SessionId, end: &End) -> Result<(), StoreError> {
+        let open: Vec<Arc<Exec>> =
+            self.view().execs().of(session).filter(|exec| exec.ended.is_none()).cloned().collect();
+        for exec in open {
+            self.put_exec(&Exec { ended: Some(end.clone()), ..Exec::clone(&exec) })?;
+        }
+        Ok(())
     }
 
     /// Reads a value of the daemon's own.

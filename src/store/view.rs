@@ -7,7 +7,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::model::id::{SessionId, SnapshotId, Timestamp};
+use super::execs::Execs;
+use crate::model::exec::Exec;
+use crate::model::id::{ExecId, SessionId, SnapshotId, Timestamp};
 use crate::model::session::{Session, Snapshot, SnapshotState};
 
 /// Newest first; of the same instant, the higher id first.
@@ -23,6 +25,7 @@ pub(super) struct View {
     snapshots: HashMap<SnapshotId, Arc<Snapshot>>,
     snapshot_names: HashMap<String, SnapshotId>,
     timelines: HashMap<SessionId, BTreeSet<(Timestamp, SnapshotId)>>,
+    execs: Execs,
 }
 
 impl View {
@@ -79,6 +82,16 @@ impl View {
         let newest = ready.next().map(|s| s.name.clone());
         let count = u64::from(newest.is_some()) + ready.count() as u64;
         (newest, count)
+    }
+
+    /// The commands.
+    pub(super) fn execs(&self) -> &Execs {
+        &self.execs
+    }
+
+    /// The commands, to change.
+    pub(super) fn execs_mut(&mut self) -> &mut Execs {
+        &mut self.execs
     }
 
     /// Puts a session's row in place, or takes it away, and returns the one before.
@@ -158,6 +171,7 @@ pub(super) struct Draft {
 enum Undo {
     Session(SessionId, Option<Arc<Session>>),
     Snapshot(SnapshotId, Option<Arc<Snapshot>>),
+    Exec(ExecId, Option<Arc<Exec>>),
     Meta(String, Option<String>),
 }
 
@@ -189,6 +203,12 @@ impl Draft {
         self.undo.push(Undo::Snapshot(id.clone(), old));
     }
 
+    /// Changes a command's row.
+    pub(super) fn set_exec(&mut self, id: &ExecId, row: Option<Arc<Exec>>) {
+        let old = self.view.execs.set(id, row);
+        self.undo.push(Undo::Exec(id.clone(), old));
+    }
+
     /// Changes a value of the daemon's own.
     pub(super) fn set_meta(&mut self, key: &str, value: &str) {
         let old = self.meta.insert(key.to_owned(), value.to_owned());
@@ -213,6 +233,7 @@ impl Draft {
             match step {
                 Undo::Session(id, old) => drop(self.view.set_session(&id, old)),
                 Undo::Snapshot(id, old) => drop(self.view.set_snapshot(&id, old)),
+                Undo::Exec(id, old) => drop(self.view.execs.set(&id, old)),
                 Undo::Meta(key, Some(old)) => drop(self.meta.insert(key, old)),
                 Undo::Meta(key, None) => drop(self.meta.remove(&key)),
             }
@@ -225,6 +246,9 @@ impl Draft {
             match step {
                 Undo::Session(id, _) => drop(published.set_session(&id, self.view.session(&id).cloned())),
                 Undo::Snapshot(id, _) => drop(published.set_snapshot(&id, self.view.snapshot(&id).cloned())),
+                Undo::Exec(id, _) => {
+                    drop(published.execs.set(&id, self.view.execs.get(&id).cloned()));
+                }
                 Undo::Meta(..) => {}
             }
         }

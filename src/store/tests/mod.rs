@@ -2,6 +2,7 @@
 
 mod crash;
 mod damage;
+mod execs;
 mod full;
 mod group;
 mod open;

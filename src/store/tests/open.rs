@@ -25,10 +25,12 @@ async fn a_newer_format_is_refused_and_no_byte_changes() {
     let store = place.open();
     store.insert(session(1)).await.expect("insert");
     store.close().await;
-    place.sql("PRAGMA user_version = 2; CREATE TABLE future (x)");
+    let (known, newer) = (super::schema::FORMAT, super::schema::FORMAT + 1);
+    place.sql(&format!("PRAGMA user_version = {newer}; CREATE TABLE future (x)"));
     let (files, bytes) = (place.files(), fs::read(place.path()).expect("read"));
     let error = Store::open(&place.path()).expect_err("refused");
-    assert!(matches!(error, StoreError::Newer { found: 2, known: 1, .. }), "{error:?}");
+    let StoreError::Newer { found, known: ours, .. } = error else { panic!("{error:?}") };
+    assert_eq!((found, ours), (newer, known));
     assert_eq!(fs::read(place.path()).expect("read"), bytes);
     assert_eq!(place.files(), files, "nothing beside it either");
 }

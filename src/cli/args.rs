@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use super::args_exec::{ExecsCommand, TerminalCommand};
 use super::args_session::{ListArgs, SessionCommand, SnapshotCommand};
 use crate::config::parse_duration_ms;
 
@@ -89,10 +90,13 @@ pub(crate) enum Command {
     /// List and delete snapshots
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
-    /// Run a command in a session
+    /// Run a command in a session, or look after those that were started
     Exec(ExecArgs),
     /// Open a terminal in a session
     Attach(AttachArgs),
+    /// List terminals, show what they show, end them
+    #[command(subcommand)]
+    Terminal(TerminalCommand),
     /// Take over the sessions of agentkernel and of the Agent Sandbox SDK
     Import(ImportArgs),
     /// Run, start, stop and look at abxd
@@ -115,11 +119,21 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct ExecArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<ExecsCommand>,
+    #[command(flatten)]
+    pub(crate) run: Option<RunArgs>,
+}
+
+#[derive(Debug, Args)]
 #[command(after_help = "\
 Without -i the command has no input. Ctrl-C is passed on to the command; a
 second one ends abx. The session's environment applies; -e adds to it for this
-command only. Options of abx stand before NAME.")]
-pub(crate) struct ExecArgs {
+command only. Options of abx stand before NAME. In a session that is named like
+one of the commands above: abx exec NAME -- CMD.")]
+pub(crate) struct RunArgs {
     /// Pass standard input on to the command
     #[arg(short, long)]
     pub(crate) interactive: bool,
@@ -227,11 +241,25 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, cla
     let narrow = verb_alone(&args).and_then(|grammar| grammar.try_get_matches_from(&args).ok());
     let matches = match narrow {
         Some(matches) => matches,
+        None if is_session_named_like_a_command(&args) => {
+            let run = |_| RunArgs::augment_args(clap::Command::new("exec"));
+            add_verbose(Cli::command().mut_subcommand("exec", run)).try_get_matches_from(args)?
+        }
         None => command().try_get_matches_from(args)?,
     };
     let mut cli = Cli::from_arg_matches(&matches)?;
     cli.top.global.verbose |= short_verbose(&matches);
     Ok(cli)
+}
+
+/// Whether this is `exec NAME -- CMD`, with a name that `exec` has a command of.
+fn is_session_named_like_a_command(args: &[OsString]) -> bool {
+    let words = ExecsCommand::augment_subcommands(clap::Command::new("exec"));
+    args.iter().position(|word| word == "exec").is_some_and(|exec| {
+        args[exec..].windows(2).any(|pair| {
+            pair[1] == "--" && pair[0].to_str().is_some_and(|word| words.find_subcommand(word).is_some())
+        })
+    })
 }
 
 /// The grammar of one session verb, where the command line begins with one: building all of them takes longer than the

@@ -1,6 +1,7 @@
 //! The command line: grammar, text and exit codes. All it knows of the daemon is the client.
 
 mod args;
+mod args_exec;
 mod args_session;
 mod cmd;
 mod context;
@@ -20,7 +21,7 @@ mod terminal;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use args::Command;
+use args::{Command, ExecArgs};
 use context::Context;
 use failure::{FAILED, Failure, USAGE};
 use output::{Output, clean};
@@ -61,7 +62,12 @@ fn perform(context: &Context, version: bool, command: Option<Command>) -> Result
     match command {
         Some(Command::Session(verb) | Command::Direct(verb)) => cmd::session::run(context, verb),
         Some(Command::Snapshot(verb)) => cmd::snapshot::run(context, verb),
-        Some(Command::Exec(args)) => cmd::exec::run(context, args).map_err(Failure::for_exec),
+        Some(Command::Exec(ExecArgs { command: Some(command), .. })) => cmd::execs::run(context, command),
+        Some(Command::Exec(ExecArgs { run: Some(args), .. })) => {
+            cmd::exec::run(context, args).map_err(Failure::for_exec)
+        }
+        Some(Command::Exec(ExecArgs { command: None, run: None })) => Err(no_command()),
+        Some(Command::Terminal(command)) => cmd::terminal::run(context, command),
         Some(Command::Attach(args)) => cmd::attach::run(context, args).map_err(Failure::for_exec),
         Some(Command::Import(args)) => cmd::import::run(context, &args),
         Some(Command::Daemon(verb)) => cmd::daemon::run(context, verb),

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use unicode_width::UnicodeWidthStr;
 
 use super::output::clean;
+use crate::proto::execs::{ExecInfo, TerminalInfo};
 use crate::proto::types::{Mount, Session, Snapshot};
 
 /// What a line of `list` shows of a session. The rest of it is skipped, not read: for a hundred sessions that is a good
@@ -82,6 +83,70 @@ pub(crate) fn snapshots(list: &[Snapshot]) -> String {
         ]));
     }
     lines.join("\n")
+}
+
+/// The table of `exec list`.
+pub(crate) fn execs(list: &[ExecInfo], now: Timestamp) -> String {
+    if list.is_empty() {
+        return "No commands found.".to_owned();
+    }
+    let row = |cells: [&str; 5]| {
+        let [id, session, status, started, cmd] = cells;
+        format!("{} {} {} {} {cmd}", pad(id, 36), pad(session, 20), pad(status, 10), pad(started, 10))
+    };
+    let mut lines = vec![row(["ID", "SESSION", "STATUS", "STARTED", "COMMAND"])];
+    lines.extend(list.iter().map(|exec| {
+        let status = exec.exit_code.map_or_else(|| clean(&exec.status), |code| format!("exited {code}"));
+        row([
+            &clean(&exec.id),
+            &clean(&exec.session),
+            &status,
+            &duration_since(&exec.started_at, now),
+            &command(&exec.cmd),
+        ])
+    }));
+    lines.join("\n")
+}
+
+/// The table of `terminal list`.
+pub(crate) fn terminals(list: &[TerminalInfo], now: Timestamp) -> String {
+    if list.is_empty() {
+        return "No terminals found.".to_owned();
+    }
+    let row = |cells: [&str; 6]| {
+        let [session, terminal, size, clients, started, cmd] = cells;
+        format!(
+            "{} {} {} {} {} {cmd}",
+            pad(session, 20),
+            pad(terminal, 12),
+            pad(size, 9),
+            pad_left(clients, 7),
+            pad(started, 10)
+        )
+    };
+    let mut lines = vec![row(["SESSION", "TERMINAL", "SIZE", "CLIENTS", "STARTED", "COMMAND"])];
+    lines.extend(list.iter().map(|terminal| {
+        let size = terminal.size.map(|size| format!("{}x{}", size.cols, size.rows)).unwrap_or_default();
+        row([
+            &clean(&terminal.session),
+            &clean(&terminal.terminal),
+            &size,
+            &terminal.clients.to_string(),
+            &duration_since(&terminal.started_at, now),
+            &command(&terminal.cmd),
+        ])
+    }));
+    lines.join("\n")
+}
+
+/// A command as one short line.
+fn command(argv: &[String]) -> String {
+    const MOST_CHARS: usize = 60;
+    let text = clean(&argv.join(" "));
+    if text.chars().count() <= MOST_CHARS {
+        return text;
+    }
+    text.chars().take(MOST_CHARS - 1).chain(['…']).collect()
 }
 
 /// Everything about a session, as aligned `key: value` lines. What is absent has no line.

@@ -83,7 +83,15 @@ impl RawStreams {
             Ok(opened) => opened,
             Err(failure) => return out.line(&Refused { error: failure.to_wire() }).await,
         };
-        let opened = Opened { exec: live.id.clone(), version: VERSION.to_owned(), protocol: PROTOCOL };
+        let opened = Opened {
+            exec: live.id.clone(),
+            version: VERSION.to_owned(),
+            protocol: PROTOCOL,
+            followed: false,
+            durable: false,
+            stdout_from: 0,
+            stderr_from: 0,
+        };
         let deadline = deadline(open.timeout_ms.map(Duration::from_millis));
         if open.detach {
             live.follow(deadline);

@@ -6,6 +6,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::errors::Kind;
+use super::execs::{
+    ExecInfo, ExecKillParams, ExecListParams, ExecLogsParams, ExecLogsResult, ExecStartParams,
+    ExecWaitParams, TerminalInfo, TerminalParams, TerminalPeekParams, TerminalScreen,
+};
 use super::types::{EngineInfo, Limits, Mount, Network, Port, Profile, Session, Snapshot, Status, StoreRow};
 
 /// One method of the socket.
@@ -125,6 +129,28 @@ methods! {
     ExecRun = "exec.run" (ExecRunParams) -> ExecResult,
         [SessionNotFound, WrongState, Busy, SandboxLost, Limit, CommandNotFound, CommandNotExecutable, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Runs a command to its end and gives its output, cut at 1 MiB per stream. A command's own failure is a result, not an error.";
+    ExecStart = "exec.start" (ExecStartParams) -> ExecInfo,
+        [SessionNotFound, WrongState, Busy, SandboxLost, Limit, CommandNotFound, CommandNotExecutable, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
+        "Starts a command that goes on without its caller, and answers as soon as it runs.";
+    ExecList = "exec.list" (ExecListParams) -> Vec<ExecInfo>, [SessionNotFound],
+        "Lists commands, oldest first: those that run, and the last 200 of each session that have ended.";
+    ExecLogs = "exec.logs" (ExecLogsParams) -> ExecLogsResult,
+        [ExecNotFound, WrongState, EngineUnavailable, EngineTimeout, EngineError],
+        "Gives output of a command as far as it is kept, at most 1 MiB per stream at once.";
+    ExecKill = "exec.kill" (ExecKillParams) -> ExecInfo,
+        [ExecNotFound, WrongState, EngineUnavailable, EngineTimeout, EngineError],
+        "Sends a signal to a command and all that it started. One that has ended is fine.";
+    ExecWait = "exec.wait" (ExecWaitParams) -> ExecInfo, [ExecNotFound],
+        "Waits for a command's end.";
+    TerminalList = "terminal.list" (ExecListParams) -> Vec<TerminalInfo>,
+        [SessionNotFound, EngineUnavailable, EngineTimeout, EngineError],
+        "Lists the terminals of running sandboxes.";
+    TerminalPeek = "terminal.peek" (TerminalPeekParams) -> TerminalScreen,
+        [SessionNotFound, ExecNotFound, WrongState, EngineUnavailable, EngineTimeout, EngineError],
+        "Gives what a terminal shows, as text, without attaching to it.";
+    TerminalClose = "terminal.close" (TerminalParams) -> Done,
+        [SessionNotFound, ExecNotFound, WrongState, EngineUnavailable, EngineTimeout, EngineError],
+        "Ends what runs on a terminal, with HUP and TERM, and KILL five seconds later.";
     StoreSave = "store.save" (StoreRow) -> StoreRow, [SessionExists, InvalidName, StoreFull, StoreBusy],
         "Keeps a row for a sandbox that this daemon does not run. Overwrites only rows of its own kind.";
     StoreLoad = "store.load" (NameParams) -> Option<StoreRow>, [],

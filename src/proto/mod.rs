@@ -7,6 +7,7 @@
 #[cfg(feature = "schema")]
 pub mod document;
 pub mod errors;
+pub mod execs;
 pub mod methods;
 pub mod stream;
 pub mod types;

@@ -25,7 +25,8 @@ pub const MAX_FRAME_BYTES: usize = 256 * 1024;
 pub const HEADER_BYTES: usize = 5;
 
 /// A terminal's size in characters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Size {
     /// Columns.
     pub cols: u16,
@@ -69,6 +70,28 @@ pub struct Open {
     /// Kill it after this many milliseconds.
     #[serde(default)]
     pub timeout_ms: Option<u64>,
+    /// A name of the caller's choice: opening again with the same one follows the command that the first opening
+    /// started.
+    #[serde(default)]
+    pub key: Option<String>,
+    /// Follow this command instead of starting one, by its id.
+    #[serde(default)]
+    pub follow: Option<String>,
+    /// With `follow` or a `key` that is known: bytes of standard output that the caller has already.
+    #[serde(default)]
+    pub stdout_from: u64,
+    /// The same of standard error.
+    #[serde(default)]
+    pub stderr_from: u64,
+    /// The terminal of this name: it is followed if it is there, else `cmd` is started on it. Only with `attach`.
+    #[serde(default)]
+    pub terminal: Option<String>,
+    /// Neither input nor size of this client count. Only with `terminal`.
+    #[serde(default)]
+    pub read_only: bool,
+    /// Lines of scrollback to paint above the screen. Only with `terminal`.
+    #[serde(default)]
+    pub scrollback: u32,
 }
 
 impl Default for Open {
@@ -86,6 +109,13 @@ impl Default for Open {
             detach: false,
             attach: false,
             timeout_ms: None,
+            key: None,
+            follow: None,
+            stdout_from: 0,
+            stderr_from: 0,
+            terminal: None,
+            read_only: false,
+            scrollback: 0,
         }
     }
 }
@@ -95,6 +125,18 @@ impl Default for Open {
 pub struct Opened {
     /// The exec's id.
     pub exec: String,
+    /// Whether it was there already, and is followed.
+    #[serde(default)]
+    pub followed: bool,
+    /// Whether it goes on when this client is gone, and can be followed again.
+    #[serde(default)]
+    pub durable: bool,
+    /// Where standard output begins: more than was asked for when what is between is no longer kept.
+    #[serde(default)]
+    pub stdout_from: u64,
+    /// The same of standard error.
+    #[serde(default)]
+    pub stderr_from: u64,
     /// The daemon's version.
     pub version: String,
     /// The protocol it speaks.
@@ -131,6 +173,9 @@ pub enum FrameKind {
     Stdout,
     /// Bytes of standard error.
     Stderr,
+    /// Bytes that paint a terminal's screen as it is now, whatever stood there: the first of a terminal that is followed,
+    /// and again after a client fell behind. They are shown as output is.
+    Redraw,
     /// JSON of [`Exit`]; the last frame.
     Exit,
     /// JSON of [`WireError`]; the last frame.
@@ -138,7 +183,7 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
-    const TABLE: [(u8, FrameKind); 7] = [
+    const TABLE: [(u8, FrameKind); 8] = [
         (1, FrameKind::Input),
         (2, FrameKind::Resize),
         (3, FrameKind::Signal),
@@ -146,6 +191,7 @@ impl FrameKind {
         (66, FrameKind::Stderr),
         (67, FrameKind::Exit),
         (68, FrameKind::Error),
+        (69, FrameKind::Redraw),
     ];
 
     fn byte(self) -> u8 {

@@ -99,6 +99,7 @@ const GUEST: &[&str] = &["nix", "rustix", "shpool_vterm"];
 const CLIENT: &[&str] = &["nix", "rustix", "serde", "serde_json", "signal_hook", "thiserror"];
 
 const CLI: &[&str] = &[
+    "base64",
     "clap",
     "clap_complete",
     "humantime",

@@ -83,7 +83,7 @@ fn a_session_is_named_by_word_or_by_option_but_not_by_both() {
 fn exec_takes_everything_after_the_name_or_the_dashes() {
     let exec = |words: &[&str]| {
         let command = cli(words).command;
-        let Some(Command::Exec(exec)) = command else { panic!("{words:?}") };
+        let Some(Command::Exec(ExecArgs { run: Some(exec), .. })) = command else { panic!("{words:?}") };
         exec
     };
     for (words, want) in [
@@ -164,4 +164,29 @@ fn a_verb_alone_reads_its_line_as_the_whole_grammar_does() {
     }
     let first = |words: &[&str]| verb_alone(&words.iter().map(OsString::from).collect::<Vec<_>>()).is_some();
     assert!(!first(&["abx", "--json", "ls"]) && !first(&["abx", "exec", "x"]) && !first(&["abx"]));
+}
+
+#[test]
+fn exec_runs_a_command_or_looks_after_those_that_were_started() {
+    let asked = |words: &[&str]| match cli(words).command {
+        Some(Command::Exec(ExecArgs { command: Some(command), run: None })) => format!("{command:?}"),
+        Some(Command::Exec(ExecArgs { command: None, run: Some(run) })) => {
+            format!("{} {:?}", run.name, run.cmd)
+        }
+        other => panic!("{words:?}: {other:?}"),
+    };
+    for (words, want) in [
+        (&["exec", "a", "--", "make"][..], r#"a ["make"]"#),
+        (&["exec", "-t", "a", "make", "-j"], r#"a ["make", "-j"]"#),
+        (&["exec", "list"], "List { name: None }"),
+        (&["exec", "ls", "a"], r#"List { name: Some("a") }"#),
+        (&["exec", "list", "--", "make"], r#"list ["make"]"#),
+        (&["--json", "exec", "-i", "logs", "--", "kill", "1"], r#"logs ["kill", "1"]"#),
+        (&["exec", "logs", "-f", "019"], r#"Logs { follow: true, id: "019" }"#),
+        (&["exec", "kill", "-s", "int", "019"], r#"Kill { signal: Some(2), id: "019" }"#),
+        (&["exec", "wait", "--timeout", "2s", "019"], r#"Wait { timeout: Some(2000), id: "019" }"#),
+    ] {
+        assert_eq!(asked(words), want, "{words:?}");
+    }
+    assert!(parse_words(&["exec", "a"]).is_err(), "a command is missing");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Read};
 
-use crate::cli::args::ExecArgs;
+use crate::cli::args::RunArgs;
 use crate::cli::context::{Context, understand};
 use crate::cli::failure::Failure;
 use crate::cli::output::clean;
@@ -17,7 +17,7 @@ use crate::proto::stream::Open;
 use crate::proto::version::MAX_MESSAGE_BYTES;
 
 /// Runs a command and gives its exit code.
-pub(crate) fn run(context: &Context, args: ExecArgs) -> Result<u8, Failure> {
+pub(crate) fn run(context: &Context, args: RunArgs) -> Result<u8, Failure> {
     let mut env = environment(&[], &args.env).map_err(Failure::usage)?;
     if args.tty {
         pass_terminal_type(&mut env);
@@ -87,7 +87,7 @@ pub(crate) fn pass_terminal_type(env: &mut BTreeMap<String, String>) {
 }
 
 /// Runs a command to its end and prints what it did as one document.
-fn run_to_document(context: &Context, args: ExecArgs, env: BTreeMap<String, String>) -> Result<u8, Failure> {
+fn run_to_document(context: &Context, args: RunArgs, env: BTreeMap<String, String>) -> Result<u8, Failure> {
     let mut stdin = None;
     if args.interactive {
         let mut text = String::new();

@@ -1,0 +1,215 @@
+//! Commands and terminals, as methods tell of them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::stream::Size;
+
+/// A command to start and leave running.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ExecStartParams {
+    /// The session, by name or sandbox name.
+    pub session: String,
+    /// Program and arguments.
+    pub cmd: Vec<String>,
+    /// Added to the session's environment for this run.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// The workspace, else the image's working directory, if absent.
+    #[serde(default)]
+    pub cwd: Option<String>,
+    /// User name or id, optionally `:group`.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// End it after this many milliseconds; the exit code is then 124.
+    #[serde(default)]
+    pub timeout: Option<u64>,
+    /// A name of the caller's choice: asking again with the same one gives the command that the first asking started.
+    #[serde(default)]
+    pub key: Option<String>,
+}
+
+/// Whose commands to list.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ExecListParams {
+    /// The session, by name or sandbox name; all if absent.
+    #[serde(default)]
+    pub session: Option<String>,
+}
+
+/// A command as it is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ExecInfo {
+    /// Its id, a UUIDv7.
+    pub id: String,
+    /// The session's name.
+    pub session: String,
+    /// What its caller named it by.
+    pub key: Option<String>,
+    /// Program and arguments.
+    pub cmd: Vec<String>,
+    /// The name of its terminal, if that has one.
+    pub terminal: Option<String>,
+    /// Whether it runs on a terminal.
+    pub tty: bool,
+    /// Whether it goes on without anybody who waits for it.
+    pub detached: bool,
+    /// `running` or `exited`.
+    pub status: String,
+    /// RFC 3339, UTC, milliseconds.
+    pub started_at: String,
+    /// RFC 3339, UTC, milliseconds; null while it runs.
+    pub ended_at: Option<String>,
+    /// Its code: its own, 124, 126, 127 or 128+n; null while it runs.
+    pub exit_code: Option<i32>,
+    /// The signal that ended it, if one did.
+    pub signal: Option<i32>,
+    /// One line, when it did not end by itself.
+    pub reason: Option<String>,
+}
+
+/// Which part of a command's output to give.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ExecLogsParams {
+    /// Its id, or a beginning of it that no other has.
+    pub id: String,
+    /// Bytes of standard output to leave out, as counted from its beginning.
+    #[serde(default)]
+    pub stdout_from: u64,
+    /// The same of standard error.
+    #[serde(default)]
+    pub stderr_from: u64,
+}
+
+/// Output of a command, as far as it is kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ExecLogsResult {
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+    /// `utf-8`, or `base64` if either stream is not UTF-8.
+    pub encoding: String,
+    /// Where `stdout` begins: more than was asked for when what is between is no longer kept.
+    pub stdout_from: u64,
+    /// Where `stderr` begins.
+    pub stderr_from: u64,
+    /// Where to ask on.
+    pub stdout_next: u64,
+    /// Where to ask on.
+    pub stderr_next: u64,
+    /// Bytes that are no longer kept, of both streams.
+    pub dropped_bytes: u64,
+    /// Whether the command has ended and this is all.
+    pub ended: bool,
+}
+
+/// A signal for a command.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ExecKillParams {
+    /// Its id, or a beginning of it that no other has.
+    pub id: String,
+    /// The signal's number; 15 (TERM), and 9 (KILL) five seconds later to what is left, if absent.
+    #[serde(default)]
+    pub signal: Option<i32>,
+}
+
+/// How long to wait for a command's end.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ExecWaitParams {
+    /// Its id, or a beginning of it that no other has.
+    pub id: String,
+    /// Give up after this many milliseconds, and tell how it stands; never if absent.
+    #[serde(default)]
+    pub timeout: Option<u64>,
+}
+
+/// A terminal that a session has.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TerminalInfo {
+    /// The session's name.
+    pub session: String,
+    /// Its name in the session.
+    pub terminal: String,
+    /// The id of the command on it.
+    pub exec: String,
+    /// That command's program and arguments.
+    pub cmd: Vec<String>,
+    /// Its size.
+    pub size: Option<Size>,
+    /// How many are attached to it.
+    pub clients: u32,
+    /// RFC 3339, UTC, milliseconds.
+    pub started_at: String,
+}
+
+/// A terminal of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TerminalParams {
+    /// The session, by name or sandbox name.
+    pub session: String,
+    /// Its name; `main` if absent.
+    #[serde(default = "main_terminal")]
+    pub terminal: String,
+}
+
+/// Which screen to show.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TerminalPeekParams {
+    /// The session, by name or sandbox name.
+    pub session: String,
+    /// Its name; `main` if absent.
+    #[serde(default = "main_terminal")]
+    pub terminal: String,
+    /// Lines of scrollback above the screen.
+    #[serde(default)]
+    pub scrollback: u32,
+}
+
+/// What a terminal shows.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TerminalScreen {
+    /// Its lines without blanks at their ends; those of the scrollback come first.
+    pub lines: Vec<String>,
+    /// How many of them are scrollback.
+    pub scrollback: u32,
+    /// Its size.
+    pub size: Size,
+    /// Where the cursor is, from 0, on the screen.
+    pub cursor: Cursor,
+    /// Whether a program has the alternate screen.
+    pub alternate: bool,
+    /// The title that the program set.
+    pub title: String,
+}
+
+/// A cursor.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Cursor {
+    /// From 0.
+    pub column: u16,
+    /// From 0.
+    pub row: u16,
+    /// Whether it is shown.
+    pub visible: bool,
+}
+
+/// The name of the terminal that is meant when none is named.
+pub const MAIN_TERMINAL: &str = "main";
+
+fn main_terminal() -> String {
+    MAIN_TERMINAL.to_owned()
+}

@@ -41,6 +41,8 @@ pub(super) struct Inner {
     pub(super) deadlines: Notify,
     /// Wakes the watcher to compare every row with the engine.
     pub(super) compare: Notify,
+    /// Wakes whoever waits for a command's end.
+    pub(super) ended_execs: Notify,
     engine_state: RwLock<EngineState>,
     queues: Mutex<HashMap<SessionId, Arc<AsyncMutex<()>>>>,
     operations: watch::Sender<usize>,
@@ -92,6 +94,7 @@ impl Driver {
             launches: Launches::default(),
             deadlines: Notify::new(),
             compare: Notify::new(),
+            ended_execs: Notify::new(),
             engine_state: RwLock::default(),
             queues: Mutex::default(),
             operations: watch::Sender::new(0),
@@ -155,6 +158,11 @@ impl Driver {
     pub fn session_of(&self, snapshot: &Snapshot) -> String {
         let owner = snapshot.session.as_ref().and_then(|id| self.0.store.session_by_id(id));
         owner.map_or_else(|| snapshot.session_name.clone(), |session| session.name.to_string())
+    }
+
+    /// The name of a session by its id; the id itself once it is gone.
+    pub fn name_of(&self, id: &SessionId) -> String {
+        self.0.store.session_by_id(id).map_or_else(|| id.to_string(), |session| session.name.to_string())
     }
 
     /// What was last known of the engine.

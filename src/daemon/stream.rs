@@ -109,7 +109,7 @@ impl RawStreams {
         drop(out);
         match left {
             Left::Gone(input) if open.attach => handle.leave(input, io.output),
-            Left::Gone(_) => handle.finish(&mut io.output, |_| {}).await,
+            Left::Gone(_) => handle.finish(&mut io.output, &Ended::abandoned(), |_| {}).await,
             Left::Served | Left::Shutdown => {}
         }
         Ok(())
@@ -141,6 +141,9 @@ impl RawStreams {
             tty: open.tty,
             stdin: open.stdin && !open.detach,
             attach: open.attach,
+            detached: open.detach,
+            key: open.key.clone(),
+            terminal: None,
         };
         let mut live = self.driver.exec(request).await?;
         if open.detach {
@@ -192,8 +195,9 @@ async fn serve(handle: &Handle, output: &mut ChunkStream, out: &mut Out, deadlin
         Some(Err(Broken::Command(failure))) => out.last(FrameKind::Error, &failure.to_wire()).await,
         Some(Err(Broken::Client(error))) => Err(error),
         None => {
-            handle.finish(output, |chunk| out.keep(chunk)).await;
-            out.last(FrameKind::Exit, &exit(Ended::timed_out())).await
+            let ended = Ended::timed_out();
+            handle.finish(output, &ended, |chunk| out.keep(chunk)).await;
+            out.last(FrameKind::Exit, &exit(ended)).await
         }
     };
     match sent {

@@ -37,3 +37,10 @@ pub struct End {
     /// One line, when it did not end by itself.
     pub reason: Option<String>,
 }
+
+impl End {
+    /// The end of what ran in a sandbox that has ended.
+    pub fn with_sandbox(at: Timestamp) -> Self {
+        Self { at, code: 137, signal: Some(9), reason: Some("its sandbox ended".to_owned()) }
+    }
+}

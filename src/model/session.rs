@@ -48,6 +48,13 @@ words! {
     }
 }
 
+impl Status {
+    /// Whether there may be processes in the sandbox.
+    pub const fn has_processes(self) -> bool {
+        matches!(self, Self::Starting | Self::Running | Self::Paused)
+    }
+}
+
 words! {
     /// What is being done to a session right now.
     Operation {

@@ -168,6 +168,11 @@ impl Store {
         self.view().execs().get(id).cloned()
     }
 
+    /// Finds the command that a caller named by this key.
+    pub fn exec_keyed(&self, session: &SessionId, key: &str) -> Option<Arc<Exec>> {
+        self.view().execs().keyed(session, key).cloned()
+    }
+
     /// The commands of a session, oldest first: those that run, and the last that have ended.
     pub fn execs(&self, session: &SessionId) -> Vec<Arc<Exec>> {
         self.view().execs().of(session).cloned().collect()

@@ -53,7 +53,12 @@ impl<'a> Tx<'a> {
             ..rows::fitting(session)
         };
         self.run(|conn| rows::update_session(conn, &old, &row))?;
+        let (ended, at) = (!row.status.has_processes() && row.operation.is_none(), row.last_active);
         self.draft.set_session(&old.id, Some(Arc::new(row)));
+        if ended {
+            // Whatever ran in a sandbox ended with it.
+            self.end_execs(&old.id, &End::with_sandbox(at))?;
+        }
         Ok(())
     }
 
@@ -88,6 +93,16 @@ impl<'a> Tx<'a> {
         }
         if others(self.view().in_sandbox(sandbox)) {
             return Err(StoreError::Exists { name: sandbox.clone() });
+        }
+        Ok(())
+    }
+
+    /// Notes the end of every command of a session that runs by its row.
+    fn end_execs(&mut self, session: &SessionId, end: &End) -> Result<(), StoreError> {
+        let open: Vec<Arc<Exec>> =
+            self.view().execs().of(session).filter(|exec| exec.ended.is_none()).cloned().collect();
+        for exec in open {
+            self.put_exec(&Exec { ended: Some(end.clone()), ..Exec::clone(&exec) })?;
         }
         Ok(())
     }
@@ -212,11 +227,6 @@ impl Tx<'_> {
         self.view().execs().get(id).cloned()
     }
 
-    /// Finds the command that a caller named by this key.
-    pub fn exec_keyed(&self, session: &SessionId, key: &str) -> Option<Arc<Exec>> {
-        self.view().execs().keyed(session, key).cloned()
-    }
-
     /// Adds a command, or changes how the one of its id runs and ended. The oldest that have ended are forgotten when a
     /// session has too many.
     ///
@@ -240,17 +250,30 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Notes the end of every command of a session that still runs by its row: its sandbox has ended.
+    /// Removes a command, if it is there.
     ///
     /// # Errors
     /// SQLite's failures alone.
-    pub fn end_execs(&mut self, session: &SessionId, end: &End) -> Result<(), StoreError> {
-        let open: Vec<Arc<Exec>> =
-            self.view().execs().of(session).filter(|exec| exec.ended.is_none()).cloned().collect();
-        for exec in open {
-            self.put_exec(&Exec { ended: Some(end.clone()), ..Exec::clone(&exec) })?;
+    pub fn delete_exec(&mut self, id: &ExecId) -> Result<(), StoreError> {
+        if self.view().execs().get(id).is_some() {
+            self.run(|conn| execs::delete(conn, id))?;
+            self.draft.set_exec(id, None);
         }
         Ok(())
+    }
+
+    /// Changes a session's row in place, as [`Tx::put_session`] would.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn change_session(
+        &mut self,
+        id: &SessionId,
+        change: impl FnOnce(&mut Session),
+    ) -> Result<(), StoreError> {
+        let mut session = self.session(id).ok_or_else(|| StoreError::Gone { id: id.to_string() })?;
+        change(&mut session);
+        self.replace(session)
     }
 
     /// Reads a value of the daemon's own.

@@ -118,8 +118,9 @@ async fn collect(live: Live, input: Option<String>, deadline: Option<Instant>) -
     let ended = match by(deadline, work).await {
         Some(ended) => ended?,
         None => {
-            handle.finish(&mut io.output, |chunk| kept.take(chunk)).await;
-            Ended::timed_out()
+            let ended = Ended::timed_out();
+            handle.finish(&mut io.output, &ended, |chunk| kept.take(chunk)).await;
+            ended
         }
     };
     let Kept { stdout, stderr, truncated } = kept;

@@ -1,15 +1,18 @@
 //! Commands that nobody waits for.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use tokio::time::{Instant, timeout};
 
 use super::collect::never_started;
-use super::{Live, by};
+use super::{Ended, ExecRequest, Live, by, deadline};
+use crate::daemon::driver::Driver;
 use crate::daemon::failure::Failure;
 use crate::engine::Chunk;
 use crate::engine::docker::start_failure;
+use crate::model::exec::Exec;
 
 /// How long a detached command is watched before it counts as started. The engine tells within this that there is no
 /// such program; what it tells later is not told.
@@ -17,6 +20,43 @@ const START_LIMIT: Duration = Duration::from_millis(200);
 
 /// Output in which a failed start is looked for, in bytes: the engines' texts are one line.
 const MAX_TEXT_BYTES: usize = 2048;
+
+impl Driver {
+    /// Starts a command that goes on by itself, or finds the one that was started under the same key.
+    ///
+    /// # Errors
+    /// As for [`Driver::exec`], and `command_not_found` or `command_not_executable`.
+    ///
+    /// # Cancel safety
+    /// The command is started all the same.
+    pub async fn exec_start(
+        &self,
+        request: ExecRequest,
+        limit: Option<Duration>,
+    ) -> Result<Arc<Exec>, Failure> {
+        let this = self.clone();
+        self.submit(async move {
+            let (session, key) = (request.session.clone(), request.key.clone());
+            let first = |this: &Driver| {
+                let session = this.session(&session).ok()?;
+                this.0.store.exec_keyed(&session.id, key.as_deref()?)
+            };
+            if let Some(exec) = first(&this) {
+                return Ok(exec);
+            }
+            let mut live = match this.exec(request).await {
+                Ok(live) => live,
+                // Someone else was faster.
+                Err(failure) => return first(&this).ok_or(failure),
+            };
+            live.confirm().await?;
+            let id = live.id.clone();
+            live.follow(deadline(limit));
+            this.find_exec(&id)
+        })
+        .await
+    }
+}
 
 impl Live {
     /// Waits a short time for the engine to say that the command cannot be started. What it writes meanwhile is dropped,
@@ -57,7 +97,7 @@ impl Live {
                 }
             };
             if by(deadline, work).await.is_none() {
-                handle.finish(&mut io.output, |_| {}).await;
+                handle.finish(&mut io.output, &Ended::timed_out(), |_| {}).await;
             }
         });
     }

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::ChunkStream;
-use super::handle::{Handle, no_such_exec};
+use super::handle::{Ended, Handle, no_such_exec};
 use crate::engine::{Chunk, EngineError, ExecState};
 
 /// Time between TERM and KILL for a command whose time ran out or whose client is gone.
@@ -46,9 +46,9 @@ pub async fn by<T>(deadline: Option<Instant>, work: impl Future<Output = T>) -> 
 }
 
 impl Handle {
-    /// Ends the command as [`Handle::end`] does and reads the last of its output, for a bounded time: an engine that
+    /// Ends the command as [`Handle::end`] does, notes `ended` as its end, and reads the last of its output, for a bounded time: an engine that
     /// cannot get rid of the output of a command that has ended may hang on the whole sandbox.
-    pub async fn finish(&self, output: &mut ChunkStream, mut take: impl FnMut(Chunk)) {
+    pub async fn finish(&self, output: &mut ChunkStream, ended: &Ended, mut take: impl FnMut(Chunk)) {
         let ending = self.end();
         let bound = async {
             // It ends with its last step, or by a panic that is logged where it happens.
@@ -66,7 +66,7 @@ impl Handle {
                 tracing::warn!(exec = self.exec_id, "a command that was ended still holds its output open");
             }
         }
-        self.note_end().await;
+        self.driver.end_exec(&self.exec_id, ended).await;
     }
 
     /// Ends the command: TERM to all its processes, a grace, KILL for those that are left. Goes on by itself when the

@@ -7,7 +7,6 @@ use futures_util::StreamExt;
 use tokio::time::{Instant, sleep};
 
 use super::launches::Launched;
-use crate::daemon::clock;
 use crate::daemon::driver::Driver;
 use crate::daemon::exec::{ChunkStream, Input};
 use crate::daemon::failure::Failure;
@@ -21,6 +20,9 @@ const TIMED_OUT: i32 = 124;
 
 /// The code of a command that was killed.
 const KILLED: i32 = 137;
+
+/// The line for a command whose client went away.
+const CLIENT_WENT: &str = "its client went away";
 
 /// The line for a command whose time ran out.
 const TIME_RAN_OUT: &str = "its time ran out";
@@ -68,6 +70,11 @@ pub struct Ended {
 }
 
 impl Ended {
+    /// Whoever waited for it went away.
+    pub fn abandoned() -> Self {
+        Self { code: KILLED, reason: Some(CLIENT_WENT.to_owned()), never_started: false }
+    }
+
     /// Its time ran out.
     pub fn timed_out() -> Self {
         Self { code: TIMED_OUT, reason: Some(TIME_RAN_OUT.to_owned()), never_started: false }
@@ -94,8 +101,9 @@ impl Handle {
             match self.look(looks.is_multiple_of(SANDBOX_EVERY)).await {
                 Ok(Look::Ended(code)) => return Ok(self.ended(code).await),
                 Ok(Look::NeverStarted(code)) => {
-                    self.note_end().await;
-                    return Ok(Ended { code, reason: None, never_started: true });
+                    let ended = Ended { code, reason: None, never_started: true };
+                    self.driver.end_exec(&self.exec_id, &ended).await;
+                    return Ok(ended);
                 }
                 Ok(Look::Runs) => failed = 0,
                 Err(error) => {
@@ -134,17 +142,10 @@ impl Handle {
     }
 
     async fn ended(&self, code: i32) -> Ended {
-        self.note_end().await;
         let reason = if code == 0 { None } else { self.why(code).await };
-        Ended { code, reason, never_started: false }
-    }
-
-    pub(super) async fn note_end(&self) {
-        let now = clock::now();
-        let noted = self.driver.0.store.update(&self.session.id, move |s| s.last_active = now).await;
-        if let Err(error) = noted {
-            tracing::debug!(%error, "cannot note the end of a command");
-        }
+        let ended = Ended { code, reason, never_started: false };
+        self.driver.end_exec(&self.exec_id, &ended).await;
+        ended
     }
 
     /// Why the sandbox ended under a command, if it did.
@@ -190,13 +191,18 @@ impl Handle {
     /// waits for a reader; as long as it writes, the session is not idle. Its input is held open: some engines end the
     /// output with it.
     pub fn leave(self, input: Option<Input>, mut output: ChunkStream) {
-        let (usage, id) = (self.driver.0.usage.clone(), self.session.id.clone());
+        let (driver, session) = (self.driver.clone(), self.session.id.clone());
+        let (launched, exec) = (Arc::clone(&self.launched), self.exec_id.clone());
+        // Only its output is a use from here on.
         drop(self);
         tokio::spawn(async move {
             while let Some(Ok(_)) = output.next().await {
-                usage.touch(&id);
+                driver.0.usage.touch(&session);
             }
             drop(input);
+            if let Ok(ExecState::Exited(code)) = driver.0.engine.exec_state(launched.engine_id()).await {
+                driver.end_exec(&exec, &Ended { code, reason: None, never_started: false }).await;
+            }
         });
     }
 

@@ -7,6 +7,7 @@ mod detached;
 mod ending;
 mod handle;
 mod launches;
+mod records;
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -23,7 +24,6 @@ pub use self::ending::{by, deadline};
 pub use self::handle::{Ended, Handle};
 use self::launches::Launched;
 pub use self::launches::Launches;
-use super::clock;
 use super::driver::Driver;
 use super::failure::Failure;
 use super::resolve;
@@ -73,6 +73,12 @@ pub struct ExecRequest {
     pub stdin: bool,
     /// Whether this is an attach: it stamps `last_connected` and is not counted.
     pub attach: bool,
+    /// Whether it goes on without anybody who waits for it.
+    pub detached: bool,
+    /// What its caller names it by.
+    pub key: Option<String>,
+    /// The name of its terminal, if that is to have one.
+    pub terminal: Option<String>,
 }
 
 /// A command that runs. Dropping it does not end it.
@@ -95,10 +101,17 @@ impl Driver {
         let session = runnable(self.session(&request.session)?)?;
         check(&request)?;
         let in_use = self.0.usage.begin(&session.id);
-        let (spec, mut io, launched, session) = self.launch(session, &request).await?;
+        let id = uuid::Uuid::now_v7().to_string();
+        self.begin_exec(&session, &request, &id, &argv(&request)).await?;
+        let (spec, mut io, launched, session) = match self.launch(Arc::clone(&session), &request, &id).await {
+            Ok(launched) => launched,
+            Err(failure) => {
+                self.forget_exec(&session.id, &id, request.attach).await;
+                return Err(failure);
+            }
+        };
         // Whoever takes over may ask for more of an output that has ended.
         io.output = io.output.fuse().boxed();
-        self.count_exec(&session, request.attach).await;
         let handle = Handle {
             driver: self.clone(),
             session,
@@ -116,8 +129,9 @@ impl Driver {
         &self,
         session: Arc<Session>,
         request: &ExecRequest,
+        id: &str,
     ) -> Result<(ExecSpec, ExecIo, Launched, Arc<Session>), Failure> {
-        let first = spec(&session, request);
+        let first = spec(&session, request, id);
         let refused = match self.launch_once(&session, &first).await {
             Ok((io, launched)) => return Ok((first, io, launched, session)),
             Err(error) => error,
@@ -128,7 +142,7 @@ impl Driver {
         }
         // The sandbox is frozen or being ended by an operation, or it is not what its row says.
         let session = self.settled(&session).await?;
-        let again = spec(&session, request);
+        let again = spec(&session, request, id);
         match self.launch_once(&session, &again).await {
             Ok((io, launched)) => Ok((again, io, launched, session)),
             Err(error) => Err(about(error)),
@@ -180,23 +194,6 @@ impl Driver {
         // Past the limit it is as busy as before, and whoever asked goes on without.
         let _ = timeout(BUSY_LIMIT, self.hold_id(id)).await;
     }
-
-    /// Notes that a command runs. It does run: a table that cannot be written (a full disk) must not leave it without
-    /// anybody who reads its output.
-    async fn count_exec(&self, session: &Session, attach: bool) {
-        let now = clock::now();
-        let noted = self.0.store.update(&session.id, move |s| {
-            s.last_active = now;
-            if attach {
-                s.last_connected = Some(now);
-            } else {
-                s.exec_count = s.exec_count.saturating_add(1);
-            }
-        });
-        if let Err(error) = noted.await {
-            tracing::warn!(%error, session = %session.name, "a command runs, but cannot be counted");
-        }
-    }
 }
 
 fn runnable(session: Arc<Session>) -> Result<Arc<Session>, Failure> {
@@ -216,6 +213,10 @@ fn check(request: &ExecRequest) -> Result<(), Failure> {
     if !request.attach && request.cmd.is_empty() {
         return Err(Failure::params("no command to run"));
     }
+    if request.key.as_deref().is_some_and(|key| key.is_empty() || key.len() > records::MAX_KEY_BYTES) {
+        let text = format!("a command's key has 1 to {} bytes", records::MAX_KEY_BYTES);
+        return Err(Failure::params(text));
+    }
     if request.cwd.as_deref().is_some_and(|cwd| !cwd.starts_with('/')) {
         return Err(Failure::params("the working directory must be an absolute path in the sandbox"));
     }
@@ -226,7 +227,12 @@ fn check(request: &ExecRequest) -> Result<(), Failure> {
 const SHELL: [&str; 3] =
     ["/bin/sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash -l; else exec sh -l; fi"];
 
-fn spec(session: &Session, request: &ExecRequest) -> ExecSpec {
+/// Program and arguments: those asked for, else the session's shell.
+fn argv(request: &ExecRequest) -> Vec<String> {
+    if request.cmd.is_empty() { SHELL.map(str::to_owned).to_vec() } else { request.cmd.clone() }
+}
+
+fn spec(session: &Session, request: &ExecRequest, id: &str) -> ExecSpec {
     let mut env: BTreeMap<String, String> = BTreeMap::new();
     if request.tty.is_some() {
         env.insert("TERM".to_owned(), "xterm-256color".to_owned());
@@ -239,10 +245,9 @@ fn spec(session: &Session, request: &ExecRequest) -> ExecSpec {
     }
     env.extend(session.spec.env.iter().map(|(k, v)| (k.clone(), v.reveal().to_owned())));
     env.extend(request.env.clone());
-    let argv = if request.cmd.is_empty() { SHELL.map(str::to_owned).to_vec() } else { request.cmd.clone() };
     ExecSpec {
-        exec_id: uuid::Uuid::now_v7().to_string(),
-        argv,
+        exec_id: id.to_owned(),
+        argv: argv(request),
         env: env.into_iter().collect(),
         cwd: request.cwd.clone().or_else(|| session.spec.workspace.as_ref().map(|w| w.target.clone())),
         user: request.user.clone().or_else(|| session.spec.user.clone()),

@@ -1,7 +1,10 @@
 //! From the model's words to the wire's.
 
 use crate::daemon::clock;
+use crate::daemon::driver::Driver;
+use crate::model::exec::Exec;
 use crate::model::session::{self, Mount, Session, Snapshot};
+use crate::proto::execs::ExecInfo;
 use crate::proto::types;
 
 /// What stands in for the value of a variable.
@@ -41,6 +44,26 @@ pub fn session(session: &Session) -> types::Session {
         env: session.spec.env.keys().map(|key| (key.clone(), MASK.to_owned())).collect(),
         metadata: session.metadata.clone(),
         revision: session.revision,
+    }
+}
+
+/// A command as the wire has it, with its session's present name.
+pub fn exec(exec: &Exec, driver: &Driver) -> ExecInfo {
+    let ended = exec.ended.as_ref();
+    ExecInfo {
+        id: exec.id.to_string(),
+        session: driver.name_of(&exec.session),
+        key: exec.key.clone(),
+        cmd: exec.argv.clone(),
+        terminal: exec.terminal.clone(),
+        tty: exec.tty,
+        detached: exec.detached,
+        status: if ended.is_some() { "exited" } else { "running" }.to_owned(),
+        started_at: clock::rfc3339(exec.started_at),
+        ended_at: ended.map(|end| clock::rfc3339(end.at)),
+        exit_code: ended.map(|end| end.code),
+        signal: ended.and_then(|end| end.signal).map(i32::from),
+        reason: ended.and_then(|end| end.reason.clone()),
     }
 }
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{Module, later};
+use super::{Module, convert, later, now};
 use crate::daemon::exec::{ExecRequest, Output};
-use crate::proto::methods::{ExecResult, ExecRun};
+use crate::daemon::failure::Failure;
+use crate::proto::methods::{ExecKill, ExecList, ExecResult, ExecRun, ExecStart, ExecWait};
 use crate::proto::stream::Size;
 
 /// The terminal of a buffered command, which nobody looks at: the size that terminals have had since the VT100.
@@ -23,10 +24,38 @@ pub(super) fn register(module: &mut Module) {
             user: asked.user,
             tty: asked.tty.then_some(TERMINAL),
             stdin: asked.stdin.is_some(),
-            attach: false,
+            ..ExecRequest::default()
         };
         let limit = asked.timeout.filter(|ms| *ms > 0).map(Duration::from_millis);
         Ok(result(app.driver.exec_run(request, asked.stdin, limit).await?))
+    });
+    later::<ExecStart, _, _>(module, |asked, app, _| async move {
+        let limit = asked.timeout.map(Duration::from_millis);
+        let request = ExecRequest {
+            session: asked.session,
+            cmd: asked.cmd,
+            env: asked.env,
+            cwd: asked.cwd,
+            user: asked.user,
+            detached: true,
+            key: asked.key,
+            ..ExecRequest::default()
+        };
+        Ok(convert::exec(&*app.driver.exec_start(request, limit).await?, &app.driver))
+    });
+    now::<ExecList, _>(module, |asked, app| {
+        let execs = app.driver.execs(asked.session.as_deref())?;
+        Ok(execs.iter().map(|exec| convert::exec(exec, &app.driver)).collect::<Vec<_>>())
+    });
+    later::<ExecKill, _, _>(module, |asked, app, _| async move {
+        if asked.signal.is_some_and(|signal| !(1..=64).contains(&signal)) {
+            return Err(Failure::params("a signal is a number from 1 to 64"));
+        }
+        Ok(convert::exec(&*app.driver.kill_exec(&asked.id, asked.signal).await?, &app.driver))
+    });
+    later::<ExecWait, _, _>(module, |asked, app, _| async move {
+        let limit = asked.timeout.map(Duration::from_millis);
+        Ok(convert::exec(&*app.driver.wait_exec(&asked.id, limit).await?, &app.driver))
     });
 }
 

@@ -1,0 +1,213 @@
+//! What the table knows of commands: noted before they start and when they end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Ended, ExecRequest, by, deadline};
+use crate::daemon::clock;
+use crate::daemon::driver::Driver;
+use crate::daemon::failure::Failure;
+use crate::model::exec::{End, Exec};
+use crate::model::id::{ExecId, SessionId};
+use crate::model::session::Session;
+use crate::proto::errors::Kind;
+
+/// Fewest characters of an id that stand for it.
+const SHORT_ID_CHARS: usize = 4;
+
+/// Longest name that a caller may give a command, in bytes.
+pub(super) const MAX_KEY_BYTES: usize = 128;
+
+/// The signals of an orderly end.
+const TERM: i32 = 15;
+const KILL: i32 = 9;
+
+/// Time between them for a command that a user ends.
+const KILL_GRACE: Duration = Duration::from_secs(5);
+
+/// A command in its sandbox.
+struct Target {
+    exec: String,
+    sandbox: String,
+}
+
+impl Driver {
+    /// The commands of one session, or of all, oldest first.
+    ///
+    /// # Errors
+    /// `session_not_found`.
+    pub fn execs(&self, session: Option<&str>) -> Result<Vec<Arc<Exec>>, Failure> {
+        let sessions = match session {
+            Some(name) => vec![self.session(name)?],
+            None => self.sessions(),
+        };
+        let mut all: Vec<Arc<Exec>> = sessions.iter().flat_map(|s| self.0.store.execs(&s.id)).collect();
+        all.sort_by(|a, b| (a.started_at, &a.id).cmp(&(b.started_at, &b.id)));
+        Ok(all)
+    }
+
+    /// A command by its id, or by a beginning of it that no other has.
+    ///
+    /// # Errors
+    /// `exec_not_found`.
+    pub fn find_exec(&self, id: &str) -> Result<Arc<Exec>, Failure> {
+        if let Some(exec) = self.0.store.exec(&ExecId::new(id)) {
+            return Ok(exec);
+        }
+        let mut found: Vec<Arc<Exec>> = Vec::new();
+        if id.len() >= SHORT_ID_CHARS {
+            found.extend(self.execs(None)?.into_iter().filter(|exec| exec.id.as_str().starts_with(id)));
+        }
+        match &found[..] {
+            [exec] => Ok(Arc::clone(exec)),
+            [] => Err(Failure::new(Kind::ExecNotFound, format!("no command {id}")).hint("abx exec list")),
+            several => {
+                let text = format!("{} commands have an id that begins with {id}", several.len());
+                Err(Failure::new(Kind::ExecNotFound, text).hint("give more of the id: abx exec list"))
+            }
+        }
+    }
+
+    /// Waits until a command has ended, or for `limit`, and gives how it stands then.
+    ///
+    /// # Errors
+    /// `exec_not_found`.
+    ///
+    /// # Cancel safety
+    /// Nothing but the waiting is lost.
+    pub async fn wait_exec(&self, id: &str, limit: Option<Duration>) -> Result<Arc<Exec>, Failure> {
+        let exec = self.find_exec(id)?;
+        let id = exec.id.clone();
+        let ended = async {
+            loop {
+                let changed = self.0.ended_execs.notified();
+                tokio::pin!(changed);
+                // Before the look: an end in between is not missed.
+                changed.as_mut().enable();
+                match self.0.store.exec(&id) {
+                    Some(exec) if exec.ended.is_none() => changed.await,
+                    Some(exec) => return exec,
+                    // Its session was deleted.
+                    None => return Arc::clone(&exec),
+                }
+            }
+        };
+        let seen = by(deadline(limit), ended).await;
+        Ok(seen.or_else(|| self.0.store.exec(&id)).unwrap_or(exec))
+    }
+
+    /// Sends a signal to a command and all that it started; without one, TERM, and KILL to what is left after a grace.
+    /// One that has ended is fine.
+    ///
+    /// # Errors
+    /// `exec_not_found`.
+    pub async fn kill_exec(&self, id: &str, signal: Option<i32>) -> Result<Arc<Exec>, Failure> {
+        let exec = self.find_exec(id)?;
+        let session = self.0.store.session_by_id(&exec.session);
+        let (None, Some(session)) = (&exec.ended, session) else { return Ok(exec) };
+        let target =
+            Target { exec: exec.id.to_string(), sandbox: session.sandbox_id.clone().unwrap_or_default() };
+        self.signal_exec(&target, signal.unwrap_or(TERM)).await?;
+        if signal.is_none() {
+            let (this, id) = (self.clone(), exec.id.to_string());
+            tokio::spawn(async move {
+                let left = this.wait_exec(&id, Some(KILL_GRACE)).await;
+                if left.is_ok_and(|exec| exec.ended.is_none())
+                    && let Err(failure) = this.signal_exec(&target, KILL).await
+                {
+                    tracing::warn!(%failure, exec = id, "cannot end a command");
+                }
+            });
+        }
+        self.find_exec(exec.id.as_str())
+    }
+
+    async fn signal_exec(&self, target: &Target, signal: i32) -> Result<(), Failure> {
+        // As root: whoever it runs as may have changed its user since.
+        Ok(self.0.engine.exec_signal(&target.sandbox, &target.exec, Some("0"), signal).await?)
+    }
+
+    /// Notes a command that is about to be started, and counts it. A table that cannot be written (a full disk) keeps
+    /// no command from running, but for one with a key: the key is what it is kept for.
+    ///
+    /// # Errors
+    /// The store's, for a command with a key.
+    pub(super) async fn begin_exec(
+        &self,
+        session: &Session,
+        request: &ExecRequest,
+        id: &str,
+        argv: &[String],
+    ) -> Result<(), Failure> {
+        let exec = Exec {
+            id: ExecId::new(id),
+            session: session.id.clone(),
+            key: request.key.clone(),
+            argv: argv.to_vec(),
+            terminal: request.terminal.clone(),
+            tty: request.tty.is_some(),
+            detached: request.detached || request.terminal.is_some(),
+            started_at: clock::now(),
+            ended: None,
+        };
+        let (attach, keyed) = (request.attach, request.key.is_some());
+        let noted = self.0.store.write(move |tx| {
+            tx.put_exec(&exec)?;
+            tx.change_session(&exec.session, |s| {
+                s.last_active = exec.started_at;
+                if attach {
+                    s.last_connected = Some(exec.started_at);
+                } else {
+                    s.exec_count = s.exec_count.saturating_add(1);
+                }
+            })
+        });
+        match noted.await {
+            Err(error) if keyed => Err(error.into()),
+            Err(error) => {
+                tracing::warn!(%error, session = %session.name, "a command is started without a note of it");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Takes back what [`Driver::begin_exec`] noted of a command that was not started.
+    pub(super) async fn forget_exec(&self, session: &SessionId, id: &str, attach: bool) {
+        let (session, id) = (session.clone(), ExecId::new(id));
+        let forgotten = self.0.store.write(move |tx| {
+            tx.delete_exec(&id)?;
+            tx.change_session(&session, |s| {
+                if !attach {
+                    s.exec_count = s.exec_count.saturating_sub(1);
+                }
+            })
+        });
+        if let Err(error) = forgotten.await {
+            tracing::warn!(%error, "cannot take back the note of a command that was not started");
+        }
+    }
+
+    /// Notes how a command ended. The first end that is noted stays, but for that of its sandbox: what is known of the
+    /// command itself is closer.
+    pub(in crate::daemon) async fn end_exec(&self, id: &str, ended: &Ended) {
+        let at = clock::now();
+        let id = ExecId::new(id);
+        let signal = (129..=192).contains(&ended.code).then(|| ended.code - 128);
+        let end = End {
+            at,
+            code: ended.code,
+            signal: signal.and_then(|signal| u8::try_from(signal).ok()),
+            reason: ended.reason.clone(),
+        };
+        let noted = self.0.store.write(move |tx| {
+            let Some(exec) = tx.exec(&id) else { return Ok(()) };
+            tx.put_exec(&Exec { ended: Some(end), ..Exec::clone(&exec) })?;
+            tx.change_session(&exec.session, |s| s.last_active = at)
+        });
+        if let Err(error) = noted.await {
+            tracing::warn!(%error, "cannot note the end of a command");
+        }
+        self.0.ended_execs.notify_waiters();
+    }
+}

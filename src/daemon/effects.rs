@@ -101,6 +101,7 @@ impl Driver {
             image: image.to_owned(),
             rights: limits::rights(session.spec.profile),
             home: self.label(),
+            guest: None,
         }
     }
 

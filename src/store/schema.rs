@@ -13,7 +13,7 @@ pub(super) const FORMAT: u32 = MIGRATIONS.len() as u32;
 
 /// Each brings a table of format `index` to `index + 1`, in one transaction. An entry that was released never
 /// changes: tables out there were made by it.
-pub(super) const MIGRATIONS: &[&str] = &[V1];
+pub(super) const MIGRATIONS: &[&str] = &[V1, V2];
 
 /// How long a connection waits for another process's lock before it answers `Busy`. Only a stray SQLite shell can
 /// hold one, and such a statement is short.
@@ -114,6 +114,9 @@ CREATE TABLE meta (
     value TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 ";
+
+/// Sandboxes from before have no abx-init.
+const V2: &str = "ALTER TABLE sessions ADD COLUMN runtime TEXT NOT NULL DEFAULT 'engine';";
 
 /// Sets what every connection needs, whether it reads or writes: `wait` is its patience with locks. Touches no file.
 pub(super) fn configure(conn: &Connection, wait: Duration) -> rusqlite::Result<()> {

@@ -1,7 +1,7 @@
 //! From the model's words to the wire's.
 
 use crate::daemon::clock;
-use crate::model::session::{self, Mount, Session, Snapshot};
+use crate::model::session::{self, EngineKind, Mount, Session, Snapshot};
 use crate::proto::types;
 
 /// What stands in for the value of a variable.
@@ -9,6 +9,7 @@ const MASK: &str = "***";
 
 /// A session as the wire has it. Values of variables are masked.
 pub fn session(session: &Session) -> types::Session {
+    let runs = session.engine != EngineKind::External;
     types::Session {
         id: session.id.to_string(),
         name: session.name.to_string(),
@@ -19,6 +20,7 @@ pub fn session(session: &Session) -> types::Session {
         template: session.template.clone(),
         image: session.image.clone(),
         image_id: session.image_id.clone(),
+        runtime: runs.then(|| session.runtime.as_str().to_owned()),
         status: types::Status::from_word(session.status.as_str()),
         operation: session.operation.map(|o| o.verb().to_owned()),
         reason: session.reason.map(|r| types::Reason::from_word(r.as_str())),

@@ -25,10 +25,10 @@ async fn a_newer_format_is_refused_and_no_byte_changes() {
     let store = place.open();
     store.insert(session(1)).await.expect("insert");
     store.close().await;
-    place.sql("PRAGMA user_version = 2; CREATE TABLE future (x)");
+    place.sql("PRAGMA user_version = 3; CREATE TABLE future (x)");
     let (files, bytes) = (place.files(), fs::read(place.path()).expect("read"));
     let error = Store::open(&place.path()).expect_err("refused");
-    assert!(matches!(error, StoreError::Newer { found: 2, known: 1, .. }), "{error:?}");
+    assert!(matches!(error, StoreError::Newer { found: 3, known: 2, .. }), "{error:?}");
     assert_eq!(fs::read(place.path()).expect("read"), bytes);
     assert_eq!(place.files(), files, "nothing beside it either");
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tokio::time::{Instant, sleep};
 
-use super::launches::Launched;
+use super::running::Running;
 use crate::daemon::clock;
 use crate::daemon::driver::Driver;
-use crate::daemon::exec::{ChunkStream, Input};
+use crate::daemon::exec::{ChunkStream, Input, start_refusal};
 use crate::daemon::failure::Failure;
 use crate::daemon::usage::InUse;
 use crate::engine::{EngineError, ExecState, RunState, WindowSize};
@@ -48,11 +48,10 @@ pub struct Handle {
     pub(super) driver: Driver,
     pub(super) session: Arc<Session>,
     pub(super) exec_id: String,
-    pub(super) user: Option<String>,
     /// The program's name, for messages.
     pub command: String,
     pub(super) started: Instant,
-    pub(super) launched: Arc<Launched>,
+    pub(super) running: Arc<Running>,
     pub(super) _in_use: InUse,
 }
 
@@ -114,7 +113,7 @@ impl Handle {
 
     /// Looks at the command, and at its sandbox too if `closely` or if the engine's answer may come from there.
     async fn look(&self, closely: bool) -> Result<Look, EngineError> {
-        match self.driver.0.engine.exec_state(self.launched.engine_id()).await {
+        match self.running.state(&*self.driver.0.engine).await {
             Ok(ExecState::Exited(code)) => Ok(Look::Ended(code)),
             Ok(ExecState::NotStarted(code)) => Ok(Look::NeverStarted(code)),
             Ok(ExecState::Running) if closely && !self.sandbox_runs().await? => Ok(Look::Ended(KILLED)),
@@ -135,7 +134,11 @@ impl Handle {
 
     async fn ended(&self, code: i32) -> Ended {
         self.note_end().await;
-        let reason = if code == 0 { None } else { self.why(code).await };
+        let reason = match code {
+            0 => None,
+            _ if self.running.is_oom() => Some(self.out_of_memory()),
+            _ => self.why(code).await,
+        };
         Ended { code, reason, never_started: false }
     }
 
@@ -145,6 +148,19 @@ impl Handle {
         if let Err(error) = noted {
             tracing::debug!(%error, "cannot note the end of a command");
         }
+    }
+
+    fn out_of_memory(&self) -> String {
+        let limit = self.session.spec.limits.memory_bytes;
+        let limit =
+            limit.map(|bytes| format!(", which is limited to {} MiB", bytes >> 20)).unwrap_or_default();
+        format!("killed: the sandbox ran out of memory{limit}")
+    }
+
+    /// Why the command never started, in a line; `text` is what came in place of its output.
+    pub fn start_refusal(&self, code: i32, text: &[u8]) -> String {
+        let engines = || start_refusal(&self.command, code, &String::from_utf8_lossy(text));
+        self.running.refusal().unwrap_or_else(engines)
     }
 
     /// Why the sandbox ended under a command, if it did.
@@ -202,13 +218,8 @@ impl Handle {
 
     /// Sets the size of its terminal.
     pub async fn resize(&self, size: Size) {
-        if let Err(error) = self
-            .driver
-            .0
-            .engine
-            .exec_resize(self.launched.engine_id(), WindowSize { cols: size.cols, rows: size.rows })
-            .await
-        {
+        let size = WindowSize { cols: size.cols, rows: size.rows };
+        if let Err(error) = self.running.resize(&*self.driver.0.engine, size).await {
             tracing::debug!(%error, exec = self.exec_id, "cannot resize a terminal");
         }
     }
@@ -219,10 +230,9 @@ impl Handle {
             driver: self.driver.clone(),
             session: Arc::clone(&self.session),
             exec_id: self.exec_id.clone(),
-            user: self.user.clone(),
             command: self.command.clone(),
             started: self.started,
-            launched: Arc::clone(&self.launched),
+            running: Arc::clone(&self.running),
             _in_use: self.driver.0.usage.begin(&self.session.id),
         }
     }

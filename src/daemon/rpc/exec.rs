@@ -24,6 +24,7 @@ pub(super) fn register(module: &mut Module) {
             tty: asked.tty.then_some(TERMINAL),
             stdin: asked.stdin.is_some(),
             attach: false,
+            detach: false,
         };
         let limit = asked.timeout.filter(|ms| *ms > 0).map(Duration::from_millis);
         Ok(result(app.driver.exec_run(request, asked.stdin, limit).await?))

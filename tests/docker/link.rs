@@ -106,6 +106,26 @@ async fn an_answer_that_breaks_off_is_an_engine_away_and_the_next_call_looks_ane
 }
 
 #[tokio::test]
+async fn a_tag_is_asked_to_go_again_when_the_engine_came_upon_an_image_that_others_removed() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let path = dir.path().join("engine.sock");
+    let body = r#"{"message":"unrecognized image ID sha256:4624fb7f"}"#;
+    let failed =
+        format!("HTTP/1.1 500 Internal Server Error\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let removals = std::sync::atomic::AtomicUsize::new(0);
+    serve_each(&path, move |asked| {
+        Some(match asked {
+            "/version" => ok(&version("1.41")),
+            _ if removals.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0 => failed.clone(),
+            _ => "HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}".to_owned(),
+        })
+    });
+    let engine = at(path.to_str().expect("text").to_owned());
+    let snapshot = abx::model::id::SnapshotId::new("0192");
+    engine.remove_snapshot(&snapshot).await.expect("the second answer says that it is gone");
+}
+
+#[tokio::test]
 async fn a_container_in_a_state_that_nobody_knows_hides_no_other() {
     let dir = tempfile::tempdir().expect("temporary directory");
     let path = dir.path().join("engine.sock");

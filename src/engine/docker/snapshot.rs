@@ -19,6 +19,10 @@ const PODMAN_READS_CONFIG: u32 = 5;
 /// Layers from which on no snapshot is taken: engines fail at 125, and a container needs a few more of its own.
 const MAX_LAYERS: usize = 120;
 
+/// How often a tag is taken away from under an engine that comes upon images which others remove: as many removals as
+/// may well go on beside it.
+const UNTAG_TRIES: u32 = 8;
+
 /// Repository of images that lost their snapshot while a container still runs on them. The engine cannot untag the
 /// image of a container without deleting it, and then nothing could be saved from that container any more.
 const PARKED: &str = "abx-parked";
@@ -206,13 +210,29 @@ fn is_parked(tag: &str) -> bool {
     plain_tag(tag).split_once(':').is_some_and(|(repository, _)| repository == PARKED)
 }
 
+/// Takes a tag away, and with the last one the image. An engine that comes upon an image which somebody else removes in
+/// that moment breaks off with an error of its own; the tag may be gone then or not, and asking again tells.
 async fn untag(link: &Link, reference: &str) -> Result<(), EngineError> {
-    let name = reference.to_owned();
-    let options = RemoveImageOptionsBuilder::new().force(false).build();
-    link.call("remove_snapshot", SLOW, About::Nothing, |client| async move {
-        optional(client.docker.remove_image(&name, Some(options), None).await).map(|_| ())
-    })
-    .await
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let name = reference.to_owned();
+        let options = RemoveImageOptionsBuilder::new().force(false).build();
+        let removed = link
+            .call("remove_snapshot", SLOW, About::Nothing, |client| async move {
+                optional(client.docker.remove_image(&name, Some(options), None).await).map(|_| ())
+            })
+            .await;
+        match removed {
+            Err(EngineError::Failed { text, .. }) if tries < UNTAG_TRIES && lost_a_race(&text) => {}
+            removed => return removed,
+        }
+    }
+}
+
+/// Whether this is how an engine says that an image went away while it looked at it.
+fn lost_a_race(text: &str) -> bool {
+    text.contains("unrecognized image ID")
 }
 
 /// What a list says of an image.

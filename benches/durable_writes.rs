@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use abx::model::id::{SessionId, SessionName, Timestamp};
-use abx::model::session::{EngineKind, Secret, Session, Spec, Status};
+use abx::model::session::{EngineKind, Runtime, Secret, Session, Spec, Status};
 use abx::store::{Options, Store};
 
 /// Callers that each wait for one answer before they ask again.
@@ -113,6 +113,7 @@ fn session(caller: usize) -> Session {
         template: "base".to_owned(),
         image: Some("debian:stable-slim".to_owned()),
         image_id: Some(format!("sha256:{}", "7".repeat(64))),
+        runtime: Runtime::Engine,
         status: Status::Running,
         operation: None,
         reason: None,

@@ -7,5 +7,6 @@ mod compat;
 mod crash;
 mod docker;
 mod docs;
+mod guest;
 mod rpc;
 mod support;

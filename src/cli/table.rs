@@ -160,6 +160,7 @@ pub(crate) fn details(session: &Session, now: Timestamp) -> String {
         ("engine", session.engine.clone()),
     ];
     let mut add = |key, value: Option<String>| rows.extend(value.map(|value| (key, value)));
+    add("runtime", session.runtime.clone());
     add("image", session.image.clone());
     add("image id", session.image_id.clone());
     add("container", session.sandbox_id.clone());

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::exec::Launches;
 use super::failure::Failure;
+use super::guests::{self, Guests};
 use super::usage::Usage;
 use crate::config::Config;
 use crate::engine::labels::SESSION_ID;
@@ -37,6 +38,7 @@ pub(super) struct Inner {
     pub(super) config: Config,
     pub(super) usage: Usage,
     pub(super) launches: Launches,
+    pub(super) guests: Guests,
     /// Wakes the timer when a deadline may have changed.
     pub(super) deadlines: Notify,
     /// Wakes the watcher to compare every row with the engine.
@@ -84,13 +86,19 @@ impl Drop for Counted {
 impl Driver {
     /// Takes over a store and an engine. Starts nothing by itself.
     pub fn new(store: Store, engine: Arc<dyn Engine>, home: &Path, socket: &Path, config: Config) -> Self {
+        let usage = Usage::default();
+        let (run, shared) = (home.join("run"), Arc::clone(&engine));
+        // Not the default before it can do all that the engine does.
+        let program = if cfg!(test) { b"a program".as_slice() } else { &guests::PROGRAM[..0] };
+        let guests = Guests::new(run, program, shared, store.clone(), usage.clone());
         Self(Arc::new(Inner {
             store,
             engine,
             home: home.to_owned(),
             socket: socket.to_owned(),
             config,
-            usage: Usage::default(),
+            usage,
+            guests,
             launches: Launches::default(),
             deadlines: Notify::new(),
             compare: Notify::new(),
@@ -99,6 +107,11 @@ impl Driver {
             queues: Mutex::default(),
             operations: watch::Sender::new(0),
         }))
+    }
+
+    /// Listens for the sandboxes that run already.
+    pub(super) fn listen_for_sandboxes(&self) {
+        self.0.guests.listen_all();
     }
 
     /// The settings.
@@ -255,6 +268,7 @@ impl Driver {
     pub(super) fn forget(&self, id: &SessionId) {
         self.queues().remove(id);
         self.0.usage.forget(id);
+        self.0.guests.remove(id);
     }
 
     fn queues(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Arc<AsyncMutex<()>>>> {

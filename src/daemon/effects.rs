@@ -11,7 +11,7 @@ use crate::engine::{CreateSpec, EngineError, Observed, RunState};
 use crate::fault;
 use crate::model::id::sandbox_name;
 use crate::model::limits;
-use crate::model::session::{Operation, Reason, Session, Snapshot, SnapshotState, Status};
+use crate::model::session::{Operation, Reason, Runtime, Session, Snapshot, SnapshotState, Status};
 use crate::proto::errors::Kind;
 
 /// How often another name is tried for a container whose name the engine has given to somebody else.
@@ -32,7 +32,12 @@ impl Driver {
             if held.session.status == Status::Paused {
                 self.0.engine.unpause(id).await?;
             }
-            let left = match self.0.engine.farewell(id, grace).await {
+            // abx-init asks every program itself.
+            let asked = match held.session.runtime {
+                Runtime::Init => Ok(grace),
+                Runtime::Engine => self.0.engine.farewell(id, grace).await,
+            };
+            let left = match asked {
                 Ok(left) => left,
                 // A sandbox that ended meanwhile has nobody left to ask, and the stop finds that out itself.
                 Err(EngineError::Unavailable { tried }) => {
@@ -56,15 +61,21 @@ impl Driver {
         for attempt in 1..=NAME_TRIES {
             held.asked = true;
             fault::point("create.before").await;
-            match self.0.engine.create(&self.create_spec(&held.session, image)).await {
+            let guest = self.0.guests.prepare(&held.session.id);
+            let spec = CreateSpec { guest, ..self.create_spec(&held.session, image) };
+            match self.0.engine.create(&spec).await {
                 Ok(made) => {
                     fault::point("create.after").await;
-                    let (id, image_id) = (made.id.clone(), made.image_id.clone());
+                    let (id, image_id, runtime) = (made.id.clone(), made.image_id.clone(), made.runtime());
                     self.commit(held, move |s| {
                         s.sandbox_id = Some(id);
                         s.image_id = Some(image_id);
+                        s.runtime = runtime;
                     })
                     .await?;
+                    if runtime == Runtime::Engine {
+                        self.0.guests.remove(&held.session.id);
+                    }
                     return Ok(made);
                 }
                 Err(EngineError::Conflict { text, .. }) if attempt < NAME_TRIES => {
@@ -101,6 +112,7 @@ impl Driver {
             image: image.to_owned(),
             rights: limits::rights(session.spec.profile),
             home: self.label(),
+            guest: None,
         }
     }
 
@@ -128,6 +140,9 @@ impl Driver {
         let id = match seen {
             Some(seen) => {
                 self.check_mounts(&held.session).await?;
+                if seen.runtime() == Runtime::Init {
+                    self.0.guests.prepare(&held.session.id);
+                }
                 seen.id.clone()
             }
             None => {
@@ -157,12 +172,13 @@ impl Driver {
     pub(super) async fn now_running(&self, held: &mut Held, seen: &Observed) -> Result<(), Failure> {
         fault::point("running.before").await;
         let (id, image, ports) = (seen.id.clone(), seen.image_id.clone(), seen.ports.clone());
-        let paused = seen.state == RunState::Paused;
+        let (paused, runtime) = (seen.state == RunState::Paused, seen.runtime());
         let now = clock::now();
         self.0.usage.came_up(&held.session.id);
         self.commit(held, move |s| {
             s.sandbox_id = Some(id);
             s.image_id = Some(image);
+            s.runtime = runtime;
             s.status = if paused { Status::Paused } else { Status::Running };
             s.operation = None;
             s.reason = None;

@@ -11,6 +11,7 @@ pub mod exec;
 mod expiry;
 pub mod failure;
 pub mod framing;
+pub mod guests;
 mod listener;
 pub mod logging;
 pub mod mounts;

@@ -119,7 +119,7 @@ fn forbidden(source: &Path, guarded: &Guarded<'_>) -> Option<String> {
     if home.starts_with(source) {
         return Some(format!("it holds abx's own home {}", home.display()));
     }
-    let ours = ["log", "daemon.sock", "daemon.lock", "config.toml"];
+    let ours = ["log", "run", "daemon.sock", "daemon.lock", "config.toml"];
     let inside = source.strip_prefix(&home).ok()?;
     let first = inside.iter().next()?.to_string_lossy();
     (ours.contains(&first.as_ref()) || first.starts_with("sessions.db"))

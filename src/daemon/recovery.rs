@@ -11,7 +11,7 @@ use crate::engine::labels;
 use crate::engine::{EngineError, Image, Observed, RunState};
 use crate::model::id::{SessionId, SnapshotId};
 use crate::model::reconcile::{Change, Recovery, Seen, recover, settle};
-use crate::model::session::{EngineKind, Operation, Session, Snapshot, SnapshotState, Status};
+use crate::model::session::{EngineKind, Operation, Runtime, Session, Snapshot, SnapshotState, Status};
 use crate::proto::errors::Kind;
 
 /// What the model calls what the engine saw.
@@ -200,7 +200,10 @@ impl Driver {
         for container in &containers {
             self.compare_container(container).await?;
         }
-        self.compare_images(&images).await
+        self.compare_images(&images).await?;
+        // Rows of containers that are there have been made again by now.
+        self.0.guests.sweep();
+        Ok(())
     }
 
     /// Whether a row is worth a look of its own, judged by the listing alone.
@@ -294,8 +297,12 @@ impl Driver {
     async fn put_rebuilt(&self, row: Option<Session>) {
         let Some(row) = row else { return };
         tracing::warn!(session = %row.name, "made a row again from its container's labels");
+        let connects = (row.runtime == Runtime::Init).then(|| row.id.clone());
         if let Err(error) = self.0.store.write(move |tx| rebuild::insert(tx, row)).await {
             tracing::error!(%error, "cannot keep a row that was made again");
+        }
+        if let Some(id) = connects {
+            self.0.guests.expect(&id);
         }
     }
 

@@ -9,7 +9,7 @@ use crate::config::{BASE_IMAGE, Config, Template, parse_duration_ms, parse_size_
 use crate::model::id::{SessionId, SessionName, sandbox_name};
 use crate::model::limits;
 use crate::model::session::{
-    EngineKind, Limits, Network, Operation, Port, Profile, Secret, Session, Spec, Status,
+    EngineKind, Limits, Network, Operation, Port, Profile, Runtime, Secret, Session, Spec, Status,
 };
 use crate::proto::errors::Kind;
 use crate::proto::methods::StartParams;
@@ -65,6 +65,7 @@ pub fn session(params: &StartParams, place: Place<'_>) -> Result<Session, Failur
         template: template_name.to_owned(),
         image: Some(image.to_owned()),
         image_id: None,
+        runtime: Runtime::Engine,
         status: Status::Starting,
         operation: Some(Operation::Start),
         reason: None,

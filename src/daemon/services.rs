@@ -43,6 +43,7 @@ pub(super) async fn build(home: &Home, config: Config, shutdown: &Shutdown) -> R
     let first_notice = legacy_notice(&store).await;
     let engine = Arc::new(DockerEngine::new(engine_settings(&config, remembered_engine(&store).await)));
     let driver = Driver::new(store, engine, home.root(), home.socket(), config);
+    driver.listen_for_sandboxes();
     if lost {
         make_again(&driver, had_table).await;
     }

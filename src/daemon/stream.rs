@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 use self::input::{Reader, pass_on};
 use self::out::Out;
 use super::driver::Driver;
-use super::exec::{ChunkStream, Ended, ExecRequest, Handle, Input, Live, by, deadline, start_refusal};
+use super::exec::{ChunkStream, Ended, ExecRequest, Handle, Input, Live, by, deadline};
 use super::failure::Failure;
 use super::framing::replay::Replay;
 use super::framing::{Peer, RawHandler, wrong};
@@ -217,7 +217,7 @@ async fn carry(handle: &Handle, output: &mut ChunkStream, out: &mut Out) -> Resu
         return Ok(exit(ended));
     }
     let text = out.take_held().unwrap_or_default();
-    let reason = start_refusal(&handle.command, ended.code, &String::from_utf8_lossy(&text));
+    let reason = handle.start_refusal(ended.code, &text);
     Ok(Exit { exit_code: ended.code, reason: Some(reason) })
 }
 

@@ -7,6 +7,7 @@ mod containers;
 mod create;
 mod exec;
 mod farewell;
+mod guest;
 mod hints;
 mod link;
 mod observe;
@@ -121,8 +122,11 @@ impl DockerEngine {
             Some(_) => Some(self.cpus().await?),
             None => None,
         };
+        let guest = guest::of(&self.link, spec).await?;
+        // The labels say what came of it.
+        let spec = &CreateSpec { guest: spec.guest.clone().filter(|_| guest.is_some()), ..spec.clone() };
         let options = CreateContainerOptionsBuilder::new().name(&spec.sandbox).build();
-        let body = create::body(spec, cpus);
+        let body = create::body(spec, cpus, guest.as_ref());
         let made = self
             .link
             .call("create", SLOW, On::Image(&spec.image), |client| async move {

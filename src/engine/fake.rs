@@ -126,9 +126,22 @@ impl FakeEngine {
             labels,
             ports: Vec::new(),
             mounts: Vec::new(),
+            pid: None,
+            env: Vec::new(),
+            directory: None,
         };
         inner.containers.insert(id.clone(), Container { observed, excluded: Vec::new() });
         id
+    }
+
+    /// Lets containers be made with abx-init in them. That is then up to the test.
+    pub fn take_guests(&self) {
+        self.lock().takes_guests = true;
+    }
+
+    /// What the engine calls the process of each main program; that of the test if it says nothing.
+    pub fn set_pid(&self, pid: u32) {
+        self.lock().pid = Some(pid);
     }
 
     /// Sends a hint to all who follow.
@@ -289,7 +302,9 @@ impl Engine for FakeEngine {
         self.call("inspect", id, |state| {
             let found =
                 state.containers.values().map(|c| &c.observed).find(|o| o.id == id || o.name == id).cloned();
-            Ok(found)
+            let pid = state.pid.unwrap_or_else(std::process::id);
+            let runs = |o: &Observed| matches!(o.state, RunState::Running | RunState::Paused);
+            Ok(found.map(|o| Observed { pid: runs(&o).then_some(pid), ..o }))
         })
         .await
     }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::{CommitSpec, CreateSpec, Image, Observed};
 use crate::model::id::{SessionId, SessionName, SnapshotId, Timestamp, sandbox_name};
 use crate::model::session::{
-    EngineKind, Limits, Network, Port, Profile, Session, Snapshot, SnapshotState, Spec, Status,
+    EngineKind, Limits, Network, Port, Profile, Runtime, Session, Snapshot, SnapshotState, Spec, Status,
 };
 
 /// Session id.
@@ -48,6 +48,11 @@ pub const SESSION_NETWORK: &str = "dev.abx.session.network";
 /// User of commands.
 pub const SESSION_USER: &str = "dev.abx.session.user";
 
+/// What runs commands: a word of [`Runtime`], empty for the engine.
+pub const RUNTIME: &str = "dev.abx.runtime";
+/// The image's own user, where abx-init runs as another.
+pub const RUNTIME_USER: &str = "dev.abx.runtime.user";
+
 /// Snapshot id.
 pub const SNAPSHOT_ID: &str = "dev.abx.snapshot.id";
 /// Snapshot name.
@@ -79,6 +84,7 @@ pub fn session(spec: &CreateSpec) -> BTreeMap<String, String> {
     let workspace = session.spec.workspace.as_ref();
     let ports: Vec<Value> = session.spec.ports.iter().map(port_to_json).collect();
     let limits = &session.spec.limits;
+    let runtime = if spec.guest.is_some() { Runtime::Init.as_str() } else { "" };
     let limits =
         json!({"cpu_millis": limits.cpu_millis, "memory_bytes": limits.memory_bytes, "pids": limits.pids});
     [
@@ -98,6 +104,8 @@ pub fn session(spec: &CreateSpec) -> BTreeMap<String, String> {
         (SESSION_PROFILE, session.spec.profile.as_str().to_owned()),
         (SESSION_NETWORK, session.spec.network.as_str().to_owned()),
         (SESSION_USER, session.spec.user.clone().unwrap_or_default()),
+        (RUNTIME, runtime.to_owned()),
+        (RUNTIME_USER, String::new()),
     ]
     .into_iter()
     .map(|(key, value)| (key.to_owned(), value))
@@ -116,6 +124,9 @@ pub fn snapshot(spec: &CommitSpec) -> BTreeMap<String, String> {
         (SESSION_ID, spec.session.to_string()),
         (SESSION_NAME, spec.session_name.clone()),
         (SESSION_HOME, String::new()),
+        // A container that someone runs from it by hand has no abx-init.
+        (RUNTIME, String::new()),
+        (RUNTIME_USER, String::new()),
     ]
     .into_iter()
     .map(|(key, value)| (key.to_owned(), value))
@@ -143,6 +154,7 @@ pub fn rebuild(seen: &Observed) -> Option<Session> {
     session.sandbox.clone_from(&seen.name);
     session.sandbox_id = Some(seen.id.clone());
     session.image_id = Some(seen.image_id.clone());
+    session.runtime = seen.runtime();
     if !seen.ports.is_empty() {
         session.spec.ports.clone_from(&seen.ports);
     }
@@ -212,6 +224,7 @@ fn from_labels(labels: &BTreeMap<String, String>) -> Option<Session> {
         template: text(SESSION_TEMPLATE).unwrap_or_default(),
         image: text(SESSION_IMAGE),
         image_id: None,
+        runtime: Runtime::Engine,
         status: Status::Stopped,
         operation: None,
         reason: None,
@@ -311,6 +324,7 @@ pub(super) mod tests {
             template: "base".to_owned(),
             image: Some("base".to_owned()),
             image_id: None,
+            runtime: Runtime::Engine,
             status: Status::Stopped,
             operation: None,
             reason: None,
@@ -343,6 +357,7 @@ pub(super) mod tests {
             image: "base".to_owned(),
             rights: crate::model::limits::rights(session.spec.profile),
             home: "home".to_owned(),
+            guest: None,
             session,
         }
     }
@@ -371,6 +386,9 @@ pub(super) mod tests {
             labels: session(spec),
             ports: Vec::new(),
             mounts: spec.session.spec.workspace.iter().chain(&spec.session.spec.mounts).cloned().collect(),
+            pid: None,
+            env: Vec::new(),
+            directory: None,
         }
     }
 

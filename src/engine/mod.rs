@@ -11,6 +11,7 @@ pub mod fake;
 pub mod hijack;
 pub mod labels;
 
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -21,7 +22,14 @@ use tokio::io::AsyncWrite;
 pub use self::error::EngineError;
 use crate::model::id::{SessionId, SnapshotId};
 use crate::model::limits::Rights;
-use crate::model::session::{Excluded, Mount, Port, Session};
+use crate::model::session::{Excluded, Mount, Port, Runtime, Session};
+
+/// Where a sandbox finds abx-init and its socket: below `/dev`, which lies in memory, so that no snapshot holds them and
+/// a read-only root does not matter.
+pub const GUEST_DIR: &str = "/dev/.abx";
+
+/// The program in [`GUEST_DIR`], and in the directory that is mounted there.
+pub const GUEST_PROGRAM: &str = "abx-init";
 
 /// What a sandbox is made from.
 #[derive(Debug, Clone)]
@@ -37,6 +45,8 @@ pub struct CreateSpec {
     pub rights: Rights,
     /// The home that owns the sandbox, for its label.
     pub home: String,
+    /// A directory of this machine with abx-init, which becomes the main program where it can: the label says so.
+    pub guest: Option<PathBuf>,
 }
 
 /// Whether a container's processes run.
@@ -76,6 +86,26 @@ pub struct Observed {
     pub ports: Vec<Port>,
     /// What was mounted at its making. Told by a look at one sandbox alone; empty in a list.
     pub mounts: Vec<Mount>,
+    /// The main program's process on the engine's machine, while it runs. Told by a look at one sandbox alone.
+    pub pid: Option<u32>,
+    /// The environment of every process in it, each `NAME=value`: the image's own, and what the engine adds. Told by a
+    /// look at one sandbox alone.
+    pub env: Vec<String>,
+    /// The directory in which its processes start. Told by a look at one sandbox alone.
+    pub directory: Option<String>,
+}
+
+impl Observed {
+    /// What runs commands in it.
+    pub fn runtime(&self) -> Runtime {
+        let word = self.labels.get(labels::RUNTIME).map(String::as_str);
+        word.and_then(Runtime::from_word).unwrap_or(Runtime::Engine)
+    }
+
+    /// The image's own user, where the main program is another's.
+    pub fn image_user(&self) -> Option<&str> {
+        self.labels.get(labels::RUNTIME_USER).map(String::as_str).filter(|user| !user.is_empty())
+    }
 }
 
 /// An image as the engine knows it.

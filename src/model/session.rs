@@ -121,6 +121,16 @@ words! {
 }
 
 words! {
+    /// What runs the commands of a sandbox.
+    Runtime {
+        /// abx-init, the sandbox's first program.
+        Init = "init",
+        /// The engine: abx-init is not in the sandbox.
+        Engine = "engine",
+    }
+}
+
+words! {
     /// How much a sandbox may do.
     Profile {
         /// The engine's defaults, without host namespaces.
@@ -274,6 +284,8 @@ pub struct Session {
     pub image: Option<String>,
     /// The immutable image that the container runs on.
     pub image_id: Option<String>,
+    /// What runs its commands, as its container was made.
+    pub runtime: Runtime,
     /// The state as last known; during an operation, the state before it.
     pub status: Status,
     /// What is being done, committed before the engine is touched.
@@ -373,6 +385,7 @@ pub(crate) mod tests {
             template: "base".to_owned(),
             image: Some("debian:stable-slim".to_owned()),
             image_id: None,
+            runtime: Runtime::Engine,
             status: Status::Running,
             operation: None,
             reason: None,

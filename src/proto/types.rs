@@ -161,6 +161,9 @@ pub struct Session {
     pub image: Option<String>,
     /// The immutable id of the image that the sandbox runs on.
     pub image_id: Option<String>,
+    /// What runs its commands: `init` (abx-init, in the sandbox) or `engine`; null where this daemon runs none.
+    #[serde(default)]
+    pub runtime: Option<String>,
     /// What state it is in.
     pub status: Status,
     /// What is being done right now, else null.

@@ -15,8 +15,8 @@ use super::rows::state_word;
 use super::view::{Draft, View};
 use crate::model::id::{SessionId, SessionName, SnapshotId, Timestamp};
 use crate::model::session::{
-    EngineKind, Excluded, External, Limits, Mount, Network, Operation, Port, Profile, Reason, Secret,
-    Session, Snapshot, SnapshotState, Spec, Status,
+    EngineKind, Excluded, External, Limits, Mount, Network, Operation, Port, Profile, Reason, Runtime,
+    Secret, Session, Snapshot, SnapshotState, Spec, Status,
 };
 
 /// Reads every row.
@@ -108,7 +108,7 @@ fn load_snapshots(conn: &Connection, view: &mut View) -> rusqlite::Result<()> {
 const SESSIONS: &str = "SELECT
     id, name, sandbox, sandbox_id, engine, agent, template, image, image_id, status, operation, reason, created_at,
     last_active, last_connected, expires_at, timeout_ms, idle_ms, exec_count, oom_events, cpu_millis, memory_bytes,
-    pids, network, profile, run_as, external_origin, external_status, external_extra, revision
+    pids, network, profile, run_as, external_origin, external_status, external_extra, revision, runtime
 FROM sessions ORDER BY created_at, id";
 
 const MOUNTS: &str =
@@ -166,6 +166,8 @@ fn read_session(c: &mut Cells<'_>, names: &mut HashMap<String, SessionId>) -> ru
         metadata: Default::default(),
         external: read_external(c)?,
         revision: c.count()?,
+        // Commands run through the engine in any sandbox.
+        runtime: known(&id, "runtime", &c.text()?, Runtime::from_word, Runtime::Engine),
         id,
     })
 }

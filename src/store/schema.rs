@@ -13,7 +13,7 @@ pub(super) const FORMAT: u32 = MIGRATIONS.len() as u32;
 
 /// Each brings a table of format `index` to `index + 1`, in one transaction. An entry that was released never
 /// changes: tables out there were made by it.
-pub(super) const MIGRATIONS: &[&str] = &[V1, V2];
+pub(super) const MIGRATIONS: &[&str] = &[V1, V2, V3];
 
 /// How long a connection waits for another process's lock before it answers `Busy`. Only a stray SQLite shell can
 /// hold one, and such a statement is short.
@@ -115,8 +115,11 @@ CREATE TABLE meta (
 ) STRICT, WITHOUT ROWID;
 ";
 
+/// Sandboxes from before have no abx-init.
+const V2: &str = "ALTER TABLE sessions ADD COLUMN runtime TEXT NOT NULL DEFAULT 'engine';";
+
 /// Commands. `argv` holds program and arguments with a zero byte between them, which none of them may have.
-const V2: &str = "
+const V3: &str = "
 CREATE TABLE execs (
     id TEXT NOT NULL PRIMARY KEY,
     session TEXT NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use abx::model::id::{SessionId, SessionName, SnapshotId, Timestamp};
 use abx::model::session::{
-    EngineKind, Excluded, External, Limits, Mount, Network, Operation, Port, Profile, Reason, Secret,
-    Session, Snapshot, SnapshotState, Spec, Status,
+    EngineKind, Excluded, External, Limits, Mount, Network, Operation, Port, Profile, Reason, Runtime,
+    Secret, Session, Snapshot, SnapshotState, Spec, Status,
 };
 use abx::store::Store;
 
@@ -47,6 +47,7 @@ fn working() -> Session {
         template: "python".to_owned(),
         image: Some("debian:stable-slim".to_owned()),
         image_id: Some(format!("sha256:{}", "ab".repeat(32))),
+        runtime: Runtime::Engine,
         status: Status::Saved,
         operation: Some(Operation::SaveRunning),
         reason: Some(Reason::OomKilled),
@@ -102,6 +103,7 @@ fn fresh() -> Session {
         agent: "claude".to_owned(),
         template: "base".to_owned(),
         image_id: None,
+        runtime: Runtime::Engine,
         status: Status::Starting,
         operation: Some(Operation::Start),
         reason: None,

@@ -130,7 +130,15 @@ async fn a_list_agrees_with_inspect_in_every_state() {
     for listed in all {
         let seen = home.engine.inspect(&listed.id).await.expect("looks").expect("there");
         assert_eq!(seen.finished_at_ms.is_some(), seen.state == RunState::Exited);
-        assert_eq!(abx::engine::Observed { finished_at_ms: seen.finished_at_ms, ..listed }, seen);
+        let seen_alone = abx::engine::Observed {
+            finished_at_ms: seen.finished_at_ms,
+            pid: seen.pid,
+            env: seen.env.clone(),
+            directory: seen.directory.clone(),
+            ..listed
+        };
+        assert_eq!(seen.pid.is_some(), matches!(seen.state, RunState::Running | RunState::Paused));
+        assert_eq!(seen_alone, seen);
     }
 }
 

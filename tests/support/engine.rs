@@ -11,7 +11,7 @@ use abx::engine::{
 };
 use abx::model::id::{SessionId, SessionName, SnapshotId, Timestamp, sandbox_name};
 use abx::model::limits::rights;
-use abx::model::session::{EngineKind, Profile, Session, Spec, Status};
+use abx::model::session::{EngineKind, Profile, Runtime, Session, Spec, Status};
 use futures_util::StreamExt;
 
 const IMAGE: &str = "abx-test-busybox:1";
@@ -107,6 +107,7 @@ impl TestHome {
             image: IMAGE.to_owned(),
             rights: rights(Profile::Moderate),
             home: self.home.clone(),
+            guest: None,
             session,
         }
     }
@@ -162,6 +163,7 @@ fn session(name: SessionName, id: SessionId) -> Session {
         template: "base".to_owned(),
         image: Some(IMAGE.to_owned()),
         image_id: None,
+        runtime: Runtime::Engine,
         status: Status::Starting,
         operation: None,
         reason: None,

@@ -15,6 +15,7 @@ pub(crate) fn session(name: &str) -> Session {
         template: "base".to_owned(),
         image: Some("debian:stable-slim".to_owned()),
         image_id: None,
+        runtime: Some("init".to_owned()),
         status: Status::Running,
         operation: None,
         reason: None,
@@ -125,6 +126,7 @@ fn details_are_aligned_and_leave_out_what_is_absent() {
                 agent:       claude\n\
                 template:    base\n\
                 engine:      docker\n\
+                runtime:     init\n\
                 image:       debian:stable-slim\n\
                 container:   cafe\n\
                 created:     2026-02-01T09:00:00.000Z (2h 14m ago)\n\

@@ -50,11 +50,11 @@ impl Driver {
         let this = self.clone();
         self.submit(async move {
             let live = this.exec(request).await?;
-            let command = live.handle.command.clone();
+            let handle = live.handle.copy();
             let output = collect(live, input, deadline(limit)).await?;
             if output.ended.never_started {
                 let text = if output.stdout.is_empty() { &output.stderr } else { &output.stdout };
-                return Err(never_started(&command, output.ended.code, text));
+                return Err(never_started(&handle, output.ended.code, text));
             }
             Ok(output)
         })
@@ -63,9 +63,9 @@ impl Driver {
 }
 
 /// The refusal of a command that never started; `text` is what the engine said in place of its output.
-pub(super) fn never_started(command: &str, code: i32, text: &[u8]) -> Failure {
+pub(super) fn never_started(handle: &Handle, code: i32, text: &[u8]) -> Failure {
     let kind = if code == 126 { Kind::CommandNotExecutable } else { Kind::CommandNotFound };
-    Failure::new(kind, start_refusal(command, code, &String::from_utf8_lossy(text)))
+    Failure::new(kind, handle.start_refusal(code, text))
 }
 
 /// Why a command never started: a line of ours where the engine's text is one of those that are known, else the

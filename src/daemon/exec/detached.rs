@@ -80,7 +80,7 @@ impl Live {
         };
         let ended = timeout(START_LIMIT, look).await.ok().flatten();
         match ended {
-            Some(ended) if ended.never_started => Err(never_started(&handle.command, ended.code, &text)),
+            Some(ended) if ended.never_started => Err(never_started(handle, ended.code, &text)),
             _ => Ok(()),
         }
     }

@@ -102,10 +102,9 @@ impl Handle {
     }
 
     async fn send(&self, signal: i32) -> Delivery {
-        let sandbox = self.session.sandbox_id.clone().unwrap_or_default();
         let _launching = self.driver.0.launches.begin(&self.session.id).await;
-        let sent =
-            self.driver.0.engine.exec_signal(&sandbox, &self.exec_id, self.user.as_deref(), signal).await;
+        let engine = &*self.driver.0.engine;
+        let sent = self.running.signal(engine, &self.session, &self.exec_id, signal).await;
         match sent {
             Ok(()) => Delivery::Tried,
             Err(error) => {
@@ -122,7 +121,7 @@ impl Handle {
     /// Waits until the engine says that the command has ended, or does not know it any more.
     async fn gone(&self) {
         loop {
-            match self.driver.0.engine.exec_state(self.launched.engine_id()).await {
+            match self.running.state(&*self.driver.0.engine).await {
                 Ok(ExecState::Exited(_) | ExecState::NotStarted(_)) | Err(EngineError::NoSandbox { .. }) => {
                     return;
                 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tokio::time::{Instant, sleep};
 
-use super::launches::Launched;
+use super::running::Running;
 use crate::daemon::driver::Driver;
-use crate::daemon::exec::{ChunkStream, Input};
+use crate::daemon::exec::{ChunkStream, Input, start_refusal};
 use crate::daemon::failure::Failure;
 use crate::daemon::usage::InUse;
 use crate::engine::{EngineError, ExecState, RunState, WindowSize};
@@ -50,11 +50,10 @@ pub struct Handle {
     pub(super) driver: Driver,
     pub(super) session: Arc<Session>,
     pub(super) exec_id: String,
-    pub(super) user: Option<String>,
     /// The program's name, for messages.
     pub command: String,
     pub(super) started: Instant,
-    pub(super) launched: Arc<Launched>,
+    pub(super) running: Arc<Running>,
     pub(super) _in_use: InUse,
 }
 
@@ -122,7 +121,7 @@ impl Handle {
 
     /// Looks at the command, and at its sandbox too if `closely` or if the engine's answer may come from there.
     async fn look(&self, closely: bool) -> Result<Look, EngineError> {
-        match self.driver.0.engine.exec_state(self.launched.engine_id()).await {
+        match self.running.state(&*self.driver.0.engine).await {
             Ok(ExecState::Exited(code)) => Ok(Look::Ended(code)),
             Ok(ExecState::NotStarted(code)) => Ok(Look::NeverStarted(code)),
             Ok(ExecState::Running) if closely && !self.sandbox_runs().await? => Ok(Look::Ended(KILLED)),
@@ -142,10 +141,27 @@ impl Handle {
     }
 
     async fn ended(&self, code: i32) -> Ended {
-        let reason = if code == 0 { None } else { self.why(code).await };
+        let reason = match code {
+            0 => None,
+            _ if self.running.is_oom() => Some(self.out_of_memory()),
+            _ => self.why(code).await,
+        };
         let ended = Ended { code, reason, never_started: false };
         self.driver.end_exec(&self.exec_id, &ended).await;
         ended
+    }
+
+    fn out_of_memory(&self) -> String {
+        let limit = self.session.spec.limits.memory_bytes;
+        let limit =
+            limit.map(|bytes| format!(", which is limited to {} MiB", bytes >> 20)).unwrap_or_default();
+        format!("killed: the sandbox ran out of memory{limit}")
+    }
+
+    /// Why the command never started, in a line; `text` is what came in place of its output.
+    pub fn start_refusal(&self, code: i32, text: &[u8]) -> String {
+        let engines = || start_refusal(&self.command, code, &String::from_utf8_lossy(text));
+        self.running.refusal().unwrap_or_else(engines)
     }
 
     /// Why the sandbox ended under a command, if it did.
@@ -192,7 +208,7 @@ impl Handle {
     /// output with it.
     pub fn leave(self, input: Option<Input>, mut output: ChunkStream) {
         let (driver, session) = (self.driver.clone(), self.session.id.clone());
-        let (launched, exec) = (Arc::clone(&self.launched), self.exec_id.clone());
+        let (running, exec) = (Arc::clone(&self.running), self.exec_id.clone());
         // Only its output is a use from here on.
         drop(self);
         tokio::spawn(async move {
@@ -200,7 +216,7 @@ impl Handle {
                 driver.0.usage.touch(&session);
             }
             drop(input);
-            if let Ok(ExecState::Exited(code)) = driver.0.engine.exec_state(launched.engine_id()).await {
+            if let Ok(ExecState::Exited(code)) = running.state(&*driver.0.engine).await {
                 driver.end_exec(&exec, &Ended { code, reason: None, never_started: false }).await;
             }
         });
@@ -208,13 +224,8 @@ impl Handle {
 
     /// Sets the size of its terminal.
     pub async fn resize(&self, size: Size) {
-        if let Err(error) = self
-            .driver
-            .0
-            .engine
-            .exec_resize(self.launched.engine_id(), WindowSize { cols: size.cols, rows: size.rows })
-            .await
-        {
+        let size = WindowSize { cols: size.cols, rows: size.rows };
+        if let Err(error) = self.running.resize(&*self.driver.0.engine, size).await {
             tracing::debug!(%error, exec = self.exec_id, "cannot resize a terminal");
         }
     }
@@ -225,10 +236,9 @@ impl Handle {
             driver: self.driver.clone(),
             session: Arc::clone(&self.session),
             exec_id: self.exec_id.clone(),
-            user: self.user.clone(),
             command: self.command.clone(),
             started: self.started,
-            launched: Arc::clone(&self.launched),
+            running: Arc::clone(&self.running),
             _in_use: self.driver.0.usage.begin(&self.session.id),
         }
     }

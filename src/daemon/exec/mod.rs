@@ -8,6 +8,7 @@ mod ending;
 mod handle;
 mod launches;
 mod records;
+mod running;
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -22,14 +23,15 @@ use tokio::time::{Instant, sleep, timeout};
 pub use self::collect::{MAX_OUTPUT_BYTES, Output, start_refusal};
 pub use self::ending::{by, deadline};
 pub use self::handle::{Ended, Handle};
-use self::launches::Launched;
 pub use self::launches::Launches;
+use self::running::Running;
 use super::driver::Driver;
 use super::failure::Failure;
+use super::guests::Started;
 use super::resolve;
 use crate::engine::{Chunk, EngineError, ExecIo, ExecSpec, ExecState, WindowSize};
 use crate::model::id::SessionId;
-use crate::model::session::Session;
+use crate::model::session::{Runtime, Session};
 use crate::model::step::{Verb, plan};
 use crate::proto::errors::Kind;
 use crate::proto::stream::Size;
@@ -103,7 +105,7 @@ impl Driver {
         let in_use = self.0.usage.begin(&session.id);
         let id = uuid::Uuid::now_v7().to_string();
         self.begin_exec(&session, &request, &id, &argv(&request)).await?;
-        let (spec, mut io, launched, session) = match self.launch(Arc::clone(&session), &request, &id).await {
+        let (spec, mut io, running, session) = match self.launch(Arc::clone(&session), &request, &id).await {
             Ok(launched) => launched,
             Err(failure) => {
                 self.forget_exec(&session.id, &id, request.attach).await;
@@ -116,8 +118,7 @@ impl Driver {
             driver: self.clone(),
             session,
             exec_id: spec.exec_id.clone(),
-            launched: Arc::new(launched),
-            user: spec.user,
+            running: Arc::new(running),
             command: spec.argv.first().cloned().unwrap_or_default(),
             started: Instant::now(),
             _in_use: in_use,
@@ -130,10 +131,12 @@ impl Driver {
         session: Arc<Session>,
         request: &ExecRequest,
         id: &str,
-    ) -> Result<(ExecSpec, ExecIo, Launched, Arc<Session>), Failure> {
+    ) -> Result<(ExecSpec, ExecIo, Running, Arc<Session>), Failure> {
         let first = spec(&session, request, id);
-        let refused = match self.launch_once(&session, &first).await {
-            Ok((io, launched)) => return Ok((first, io, launched, session)),
+        // An attach is left and goes on.
+        let detached = request.detached || request.attach;
+        let refused = match self.launch_once(&session, &first, detached).await {
+            Ok((io, running)) => return Ok((first, io, running, session)),
             Err(error) => error,
         };
         let about = |error: EngineError| Failure::from(error).about(session.name.as_str());
@@ -143,22 +146,31 @@ impl Driver {
         // The sandbox is frozen or being ended by an operation, or it is not what its row says.
         let session = self.settled(&session).await?;
         let again = spec(&session, request, id);
-        match self.launch_once(&session, &again).await {
-            Ok((io, launched)) => Ok((again, io, launched, session)),
+        match self.launch_once(&session, &again, detached).await {
+            Ok((io, running)) => Ok((again, io, running, session)),
             Err(error) => Err(about(error)),
         }
     }
 
     async fn launch_once(
         &self,
-        session: &Session,
+        session: &Arc<Session>,
         spec: &ExecSpec,
-    ) -> Result<(ExecIo, Launched), EngineError> {
+        detached: bool,
+    ) -> Result<(ExecIo, Running), EngineError> {
         let _launching = self.0.launches.begin(&session.id).await;
+        let mut spec = std::borrow::Cow::Borrowed(spec);
+        if session.runtime == Runtime::Init {
+            match self.0.guests.start(session, &spec, detached).await? {
+                Started::Here(io, command) => return Ok((io, Running::Guest(command))),
+                Started::ByEngine { user } if spec.user.is_none() => spec.to_mut().user = user,
+                Started::ByEngine { .. } => {}
+            }
+        }
         let sandbox = session.sandbox_id.as_deref().unwrap_or_default();
-        let io = self.0.engine.exec(sandbox, spec).await?;
+        let io = self.0.engine.exec(sandbox, &spec).await?;
         let launched = self.0.launches.launched(&session.id, &io.engine_id);
-        Ok((io, launched))
+        Ok((io, Running::Engine { launched, user: spec.user.clone() }))
     }
 
     /// Freezes the sandbox, when none of its commands is between its start and its process.

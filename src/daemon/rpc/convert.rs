@@ -3,7 +3,7 @@
 use crate::daemon::clock;
 use crate::daemon::driver::Driver;
 use crate::model::exec::Exec;
-use crate::model::session::{self, Mount, Session, Snapshot};
+use crate::model::session::{self, EngineKind, Mount, Session, Snapshot};
 use crate::proto::execs::ExecInfo;
 use crate::proto::types;
 
@@ -12,6 +12,7 @@ const MASK: &str = "***";
 
 /// A session as the wire has it. Values of variables are masked.
 pub fn session(session: &Session) -> types::Session {
+    let runs = session.engine != EngineKind::External;
     types::Session {
         id: session.id.to_string(),
         name: session.name.to_string(),
@@ -22,6 +23,7 @@ pub fn session(session: &Session) -> types::Session {
         template: session.template.clone(),
         image: session.image.clone(),
         image_id: session.image_id.clone(),
+        runtime: runs.then(|| session.runtime.as_str().to_owned()),
         status: types::Status::from_word(session.status.as_str()),
         operation: session.operation.map(|o| o.verb().to_owned()),
         reason: session.reason.map(|r| types::Reason::from_word(r.as_str())),

@@ -2,6 +2,7 @@
 
 mod execs;
 mod faults;
+mod guests;
 mod imports;
 mod lifecycle;
 mod recovery;

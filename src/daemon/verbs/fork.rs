@@ -8,7 +8,7 @@ use crate::daemon::driver::Driver;
 use crate::daemon::failure::Failure;
 use crate::daemon::progress::Report;
 use crate::model::id::{SessionId, SessionName, sandbox_name};
-use crate::model::session::{EngineKind, Operation, Session, Snapshot, Status};
+use crate::model::session::{EngineKind, Operation, Runtime, Session, Snapshot, Status};
 use crate::model::step::Verb;
 use crate::proto::methods::ForkParams;
 
@@ -87,6 +87,7 @@ fn forked(source: &Session, name: SessionName) -> Session {
         sandbox_id: None,
         engine: EngineKind::Docker,
         image_id: None,
+        runtime: Runtime::Engine,
         status: Status::Starting,
         operation: Some(Operation::Start),
         reason: None,

@@ -7,7 +7,7 @@ use crate::daemon::driver::{Driver, composed};
 use crate::daemon::failure::Failure;
 use crate::daemon::resolve;
 use crate::model::id::{SessionId, SessionName, Timestamp};
-use crate::model::session::{EngineKind, External, Secret, Session, Spec, Status};
+use crate::model::session::{EngineKind, External, Runtime, Secret, Session, Spec, Status};
 use crate::proto::types::StoreRow;
 use crate::store::error::StoreError;
 
@@ -107,6 +107,7 @@ pub(super) fn external_row(name: SessionName, origin: &str, row: &StoreRow) -> R
         template: row.template.clone().unwrap_or_else(|| "base".to_owned()),
         image: None,
         image_id: None,
+        runtime: Runtime::Engine,
         status: Status::Unknown,
         operation: None,
         reason: None,

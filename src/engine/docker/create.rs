@@ -6,6 +6,7 @@ use super::api::{
     ContainerCreateBody, HostConfig, Mount as ApiMount, MountType, PortBinding, RestartPolicy,
     RestartPolicyNameEnum,
 };
+use super::guest::Guest;
 use crate::engine::{CreateSpec, labels};
 use crate::model::session::{Mount, Network, Port};
 
@@ -17,27 +18,35 @@ pub(super) const KEEP_ALIVE: [&str; 2] = ["sleep", "2147483647"];
 const MAX_HOSTNAME_BYTES: usize = 63;
 
 /// The body of a create. `cpus` is how many the engine's machine has.
-pub(super) fn body(spec: &CreateSpec, cpus: Option<u64>) -> ContainerCreateBody {
+pub(super) fn body(spec: &CreateSpec, cpus: Option<u64>, guest: Option<&Guest>) -> ContainerCreateBody {
     let session = &spec.session.spec;
+    let keep_alive = || KEEP_ALIVE.iter().map(|&word| word.to_owned()).collect();
+    let mut labels = labels::session(spec);
+    if let Some(user) = guest.and_then(Guest::runs_as_root) {
+        labels.insert(labels::RUNTIME_USER.to_owned(), user.to_owned());
+    }
     ContainerCreateBody {
         hostname: Some(hostname(&spec.sandbox)),
         image: Some(spec.image.clone()),
-        entrypoint: Some(KEEP_ALIVE.iter().map(|&word| word.to_owned()).collect()),
+        entrypoint: Some(guest.map_or_else(keep_alive, Guest::command)),
         cmd: Some(Vec::new()),
         working_dir: session.workspace.as_ref().map(|workspace| workspace.target.clone()),
-        labels: Some(labels::session(spec).into_iter().collect()),
+        user: guest.and_then(Guest::runs_as_root).map(|_| "0".to_owned()),
+        // What the image's own program wants to hear is between it and abx-init.
+        stop_signal: guest.map(|_| "SIGTERM".to_owned()),
+        labels: Some(labels.into_iter().collect()),
         attach_stdin: Some(false),
         attach_stdout: Some(false),
         attach_stderr: Some(false),
         open_stdin: Some(false),
         tty: Some(false),
         exposed_ports: Some(session.ports.iter().map(port_key).collect()),
-        host_config: Some(host_config(spec, cpus)),
+        host_config: Some(host_config(spec, cpus, guest)),
         ..ContainerCreateBody::default()
     }
 }
 
-fn host_config(spec: &CreateSpec, cpus: Option<u64>) -> HostConfig {
+fn host_config(spec: &CreateSpec, cpus: Option<u64>, guest: Option<&Guest>) -> HostConfig {
     let session = &spec.session.spec;
     let limits = &session.limits;
     let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
@@ -45,14 +54,22 @@ fn host_config(spec: &CreateSpec, cpus: Option<u64>) -> HostConfig {
     let cpu_millis = limits.cpu_millis.filter(|millis| cpus.is_none_or(|cpus| *millis <= cpus * 1000));
     let security = spec.rights.no_new_privileges.then(|| vec!["no-new-privileges".to_owned()]);
     HostConfig {
-        init: Some(true),
+        init: Some(guest.is_none()),
         network_mode: Some(network(session.network).to_owned()),
         nano_cpus: cpu_millis.map(|millis| signed(millis.saturating_mul(1_000_000))),
         memory: limits.memory_bytes.map(signed),
         pids_limit: limits.pids.map(i64::from),
         security_opt: security,
         cap_drop: Some(spec.rights.cap_drop.iter().map(|&name| name.to_owned()).collect()),
-        mounts: Some(session.workspace.iter().chain(&session.mounts).map(mount).collect()),
+        mounts: Some(
+            session
+                .workspace
+                .iter()
+                .chain(&session.mounts)
+                .map(mount)
+                .chain(guest.map(Guest::mount))
+                .collect(),
+        ),
         port_bindings: Some(port_bindings(&session.ports)),
         restart_policy: Some(RestartPolicy {
             name: Some(RestartPolicyNameEnum::NO),
@@ -121,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_cpu_limit_above_the_machine_is_no_limit() {
-        let nano = |cpus| body(&create_spec("a"), cpus).host_config.expect("a config").nano_cpus;
+        let nano = |cpus| body(&create_spec("a"), cpus, None).host_config.expect("a config").nano_cpus;
         assert_eq!(nano(Some(2)), Some(1_500_000_000));
         assert_eq!(nano(Some(1)), None);
     }
@@ -130,7 +147,7 @@ mod tests {
     fn ports_are_on_loopback_and_only_fixed_ones_are_asked_for() {
         let mut spec = create_spec("a");
         spec.session.spec.ports[0].host = Some(50_000);
-        let bindings = body(&spec, None).host_config.expect("a config").port_bindings.expect("ports");
+        let bindings = body(&spec, None, None).host_config.expect("a config").port_bindings.expect("ports");
         let of = |key: &str| bindings[key].as_ref().expect("bound")[0].clone();
         assert_eq!(of("80/tcp").host_port.as_deref(), Some(""));
         assert_eq!(of("443/tcp").host_port.as_deref(), Some("8443"));
@@ -139,6 +156,6 @@ mod tests {
 
     #[test]
     fn a_value_of_the_environment_is_nowhere_in_the_request() {
-        assert!(!format!("{:?}", body(&create_spec("a"), None)).contains("hunter2"));
+        assert!(!format!("{:?}", body(&create_spec("a"), None, None)).contains("hunter2"));
     }
 }

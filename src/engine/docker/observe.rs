@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::api::{
-    ContainerInspectResponse, ContainerStateStatusEnum, ContainerSummary, ContainerSummaryStateEnum,
-    ContainerTopResponse, EventMessage, HostConfig, ImageInspect, MountPoint, PortSummaryTypeEnum,
+    ContainerConfig, ContainerInspectResponse, ContainerStateStatusEnum, ContainerSummary,
+    ContainerSummaryStateEnum, ContainerTopResponse, EventMessage, HostConfig, ImageInspect, MountPoint,
+    PortSummaryTypeEnum,
 };
 use super::create::KEEP_ALIVE;
-use crate::engine::{Hint, Image, Observed, RunState, labels};
+use crate::engine::{GUEST_DIR, Hint, Image, Observed, RunState, labels};
 use crate::model::session::{Excluded, Mount, Port};
 
 /// Most programs that a snapshot's report names.
@@ -30,7 +31,9 @@ pub(super) fn inspected(seen: ContainerInspectResponse) -> Observed {
     let exit_code = state.exit_code.filter(|_| run_state == RunState::Exited);
     let finished_at_ms =
         state.finished_at.as_deref().and_then(finish).filter(|_| run_state == RunState::Exited);
-    let labels = ours(seen.config.and_then(|config| config.labels));
+    let config = seen.config.unwrap_or_default();
+    let env = environment(&config);
+    let labels = ours(config.labels);
     let bound = seen.network_settings.and_then(|network| network.ports).unwrap_or_default();
     let mut ports = Vec::new();
     for (key, bindings) in &bound {
@@ -41,7 +44,11 @@ pub(super) fn inspected(seen: ContainerInspectResponse) -> Observed {
         ports.extend(hosts.map(|host| port(&labels, container, host, protocol)));
     }
     sort(&mut ports);
+    let pid = state.pid.and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
     Observed {
+        pid: pid.filter(|_| matches!(run_state, RunState::Running | RunState::Paused)),
+        env,
+        directory: config.working_dir.filter(|dir| !dir.is_empty()),
         mounts: mounts(seen.host_config.unwrap_or_default(), seen.mounts.unwrap_or_default()),
         id: seen.id.unwrap_or_default(),
         name: seen.name.unwrap_or_default().trim_start_matches('/').to_owned(),
@@ -56,8 +63,32 @@ pub(super) fn inspected(seen: ContainerInspectResponse) -> Observed {
     }
 }
 
-/// The mounts that were asked for. Podman tells those of every kind as binds, and what they are beside it.
+/// Where engines look for programs in an image that does not say.
+const DEFAULT_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What the engine gives each process: the container's own variables, and its host name.
+fn environment(config: &ContainerConfig) -> Vec<String> {
+    let mut env = config.env.clone().unwrap_or_default();
+    let mut add = |name: &str, line: String| {
+        if !env.iter().any(|known| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('='))) {
+            env.push(line);
+        }
+    };
+    add("PATH", DEFAULT_PATH.to_owned());
+    if let Some(name) = config.hostname.as_ref().filter(|name| !name.is_empty()) {
+        add("HOSTNAME", format!("HOSTNAME={name}"));
+    }
+    env
+}
+
+/// The mounts that were asked for, without that of abx-init. Podman tells those of every kind as binds, and what they are beside it.
 fn mounts(config: HostConfig, all: Vec<MountPoint>) -> Vec<Mount> {
+    let mut all = asked_for(config, all);
+    all.retain(|mount| mount.target != GUEST_DIR);
+    all
+}
+
+fn asked_for(config: HostConfig, all: Vec<MountPoint>) -> Vec<Mount> {
     if let Some(asked) = config.mounts.filter(|asked| !asked.is_empty()) {
         let asked = asked.into_iter().filter_map(|mount| {
             let read_only = mount.read_only.unwrap_or(false);
@@ -113,6 +144,9 @@ pub(super) fn listed(seen: ContainerSummary) -> Observed {
         labels,
         ports,
         mounts: Vec::new(),
+        pid: None,
+        env: Vec::new(),
+        directory: None,
     }
 }
 
@@ -159,7 +193,8 @@ pub(super) fn excluded(
     processes: Option<ContainerTopResponse>,
 ) -> Vec<Excluded> {
     let mut all = BTreeSet::new();
-    for mount in seen.mounts.iter().flatten() {
+    let guest = |mount: &&MountPoint| mount.destination.as_deref() == Some(GUEST_DIR);
+    for mount in seen.mounts.iter().flatten().filter(|mount| !guest(mount)) {
         let kind = match mount.typ.as_deref() {
             Some("volume") => "volume",
             Some("tmpfs") => "tmpfs",
@@ -185,7 +220,7 @@ fn programs(top: ContainerTopResponse) -> BTreeSet<String> {
     let commands =
         top.processes.unwrap_or_default().into_iter().filter_map(|row| row.into_iter().nth(column));
     commands
-        .filter(|command| !command.ends_with(&keep_alive))
+        .filter(|command| !command.ends_with(&keep_alive) && !command.starts_with(GUEST_DIR))
         .filter_map(|command| command.split_whitespace().next().map(str::to_owned))
         .map(|name| name.chars().take(MAX_PROCESS_CHARS).collect())
         .collect()
@@ -248,6 +283,7 @@ mod tests {
             processes: Some(vec![
                 row("/sbin/docker-init -- sleep 2147483647"),
                 row("sleep 2147483647"),
+                row("/dev/.abx/abx-init init -- bash"),
                 row("curl -H hunter2"),
                 row("node a"),
                 row("node b"),

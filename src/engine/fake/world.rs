@@ -28,6 +28,9 @@ pub(super) struct State {
     pub(super) execs: BTreeMap<String, Exec>,
     pub(super) listeners: Vec<mpsc::UnboundedSender<Result<Hint, EngineError>>>,
     pub(super) calls: Vec<String>,
+    pub(super) takes_guests: bool,
+    /// The process that every main program is; that of the test if none.
+    pub(super) pid: Option<u32>,
     next: u64,
 }
 
@@ -127,7 +130,8 @@ impl State {
     }
 
     pub(super) fn create(&mut self, spec: &CreateSpec) -> Result<Observed, EngineError> {
-        let labels = labels::session(spec);
+        let guest = spec.guest.clone().filter(|_| self.takes_guests);
+        let labels = labels::session(&CreateSpec { guest, ..spec.clone() });
         let same = |key: &str, o: &Observed| o.labels.get(key) == labels.get(key);
         let named = self.containers.values().find(|c| c.observed.name == spec.sandbox);
         if let Some(Container { observed, .. }) = named {
@@ -152,6 +156,9 @@ impl State {
             labels,
             ports,
             mounts: spec.session.spec.workspace.iter().chain(&spec.session.spec.mounts).cloned().collect(),
+            pid: None,
+            env: vec!["PATH=/bin".to_owned()],
+            directory: None,
         };
         self.containers.insert(id, Container { observed: observed.clone(), excluded: Vec::new() });
         Ok(observed)

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use super::files::beside;
 use super::*;
 use crate::model::id::{SessionName, SnapshotId, Timestamp};
-use crate::model::session::{EngineKind, SnapshotState, Spec, Status};
+use crate::model::session::{EngineKind, Runtime, SnapshotState, Spec, Status};
 
 /// A directory for one table.
 struct Place(TempDir);
@@ -73,6 +73,7 @@ fn session(n: usize) -> Session {
         template: "base".to_owned(),
         image: Some("debian:stable-slim".to_owned()),
         image_id: None,
+        runtime: Runtime::Engine,
         status: Status::Starting,
         operation: None,
         reason: None,

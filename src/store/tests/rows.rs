@@ -7,7 +7,7 @@ use proptest::sample::select;
 
 use super::*;
 use crate::model::session::{
-    Excluded, External, Limits, Mount, Network, Operation, Port, Profile, Reason, Secret,
+    Excluded, External, Limits, Mount, Network, Operation, Port, Profile, Reason, Runtime, Secret,
 };
 
 /// A row in which every field has a value of its own.
@@ -18,6 +18,7 @@ fn full() -> Session {
     Session {
         sandbox_id: Some("c0ffee".to_owned()),
         image_id: Some("sha256:1".to_owned()),
+        runtime: Runtime::Engine,
         status: Status::Stopped,
         operation: Some(Operation::Resume),
         reason: Some(Reason::OomKilled),

@@ -1,0 +1,327 @@
+//! A command that abx-init runs: its start, its streams as the engine's are, signals, and its end.
+
+mod input;
+mod output;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use tokio::time::{Instant, timeout};
+
+use self::input::Input;
+use self::output::Output;
+use super::link::Opened;
+use super::stream::Item;
+use super::{ALIVE_POLL, CONNECT_LIMIT, Guests, Live};
+use crate::engine::{EngineError, ExecIo, ExecSpec, ExecState, WindowSize};
+use crate::guest::wire::{Failed, Kind, MAX_TO_GUEST, Payload, Run, Signal, Size};
+use crate::model::session::{Operation, Session, Status};
+
+/// Output that may be on its way to us, in bytes: enough that a command never waits for a credit that is under way.
+const WINDOW: u32 = 1024 * 1024;
+
+/// Output that abx-init keeps of each command, in bytes of each of the two.
+const KEEP_BYTES: u32 = 1024 * 1024;
+
+/// How long a command waits for somebody to follow it after the connection was lost, before it is ended. A daemon that
+/// was killed is back by then.
+const ORPHAN_LIMIT: Duration = Duration::from_secs(60);
+
+/// Lines that terminals keep above their screen.
+const SCROLLBACK: u32 = 1000;
+
+/// How often a command is asked for whose connection breaks before it is answered.
+const START_TRIES: u32 = 3;
+
+/// Longest wait for the answer to a signal.
+const SIGNAL_LIMIT: Duration = Duration::from_secs(5);
+
+/// Longest line from inside that is shown, in characters.
+const MAX_LINE_CHARS: usize = 300;
+
+/// Commands with these codes never started.
+const NOT_FOUND: i32 = 127;
+const NOT_EXECUTABLE: i32 = 126;
+
+/// The code of a command that ended with its sandbox.
+const KILLED: i32 = 137;
+
+/// What became of a start.
+pub enum Started {
+    /// It runs, or abx-init says why it does not.
+    Here(ExecIo, Command),
+    /// The engine must run it: there is no connection, or abx-init may not do what it asks.
+    ByEngine {
+        /// The image's own user, where the container's is another.
+        user: Option<String>,
+    },
+}
+
+/// A command that abx-init was asked for. Dropping it does not end it.
+pub struct Command {
+    guests: Guests,
+    session: Arc<Session>,
+    id: String,
+    shared: Arc<Shared>,
+}
+
+/// What its parts know together.
+#[derive(Default)]
+struct Shared {
+    /// The stream that it is followed on now: a new one after each loss of the connection.
+    open: Mutex<Weak<Opened>>,
+    end: Mutex<Option<End>>,
+}
+
+/// How it ended.
+#[derive(Debug, Clone)]
+struct End {
+    state: ExecState,
+    oom: bool,
+    /// Why it never started.
+    line: Option<String>,
+}
+
+impl Guests {
+    /// Starts a command. One that is `detached` goes on without anybody who follows it.
+    ///
+    /// # Errors
+    /// `Conflict` when the sandbox takes none in the state that it is in, `Limit`, and the engine's.
+    pub async fn start(
+        &self,
+        session: &Arc<Session>,
+        spec: &ExecSpec,
+        detached: bool,
+    ) -> Result<Started, EngineError> {
+        self.require_thawed(session)?;
+        let Some(live) = self.live(session).await? else {
+            tracing::warn!(session = %session.name, "the sandbox does not connect; the engine runs its command");
+            let seen = self.0.engine.inspect(session.sandbox_id.as_deref().unwrap_or_default()).await?;
+            return Ok(Started::ByEngine {
+                user: seen.and_then(|seen| seen.image_user().map(str::to_owned)),
+            });
+        };
+        let request = request(&live, spec, detached).encode();
+        if request.len() > MAX_TO_GUEST {
+            let text = format!("a command and its environment have at most {MAX_TO_GUEST} bytes");
+            return Err(EngineError::Limit { text });
+        }
+        let user = live.sandbox.image_user().map(str::to_owned);
+        let (open, refused) = self.ask(session, live, &request).await?;
+        let command = Command {
+            guests: self.clone(),
+            session: Arc::clone(session),
+            id: spec.exec_id.clone(),
+            shared: Arc::default(),
+        };
+        match refused {
+            None => Ok(Started::Here(command.streams(open, spec), command)),
+            Some(failed) if failed.why == Failed::NEEDS_ENGINE => Ok(Started::ByEngine { user }),
+            Some(failed) => {
+                command.shared.end(not_started(failed, spec)?);
+                let input = spec.stdin.then(|| Box::pin(tokio::io::sink()) as _);
+                let io = ExecIo { engine_id: spec.exec_id.clone(), input, output: stream::empty().boxed() };
+                Ok(Started::Here(io, command))
+            }
+        }
+    }
+
+    /// Asks until it is answered, on a new connection where one breaks: abx-init knows the id, and runs it once.
+    async fn ask(
+        &self,
+        session: &Session,
+        mut live: Arc<Live>,
+        request: &[u8],
+    ) -> Result<(Opened, Option<Failed>), EngineError> {
+        for _ in 0..START_TRIES {
+            if let Some(open) = live.link.open(Kind::Run, request, WINDOW)
+                && let Some(refused) = self.answer(session, &open).await?
+            {
+                return Ok((open, refused));
+            }
+            self.require_running(session).await?;
+            let next = self.next_live(session, &live, CONNECT_LIMIT).await;
+            live = next.ok_or_else(lost)?;
+        }
+        Err(lost())
+    }
+
+    /// Whether it was refused; none when the connection broke. A sandbox that somebody froze answers nothing.
+    async fn answer(&self, session: &Session, open: &Opened) -> Result<Option<Option<Failed>>, EngineError> {
+        loop {
+            match timeout(ALIVE_POLL, open.next()).await {
+                Ok(Some(Item::Answer(Kind::Started, _))) => return Ok(Some(None)),
+                Ok(Some(Item::Answer(Kind::Failed, payload))) => match Failed::decode(&payload) {
+                    Ok(failed) => return Ok(Some(Some(failed))),
+                    Err(_) => open.link().close(),
+                },
+                Ok(Some(_)) => open.link().close(),
+                Ok(None) => return Ok(None),
+                Err(_) => self.require_running(session).await?,
+            }
+        }
+    }
+
+    async fn next_live(&self, session: &Session, old: &Live, limit: Duration) -> Option<Arc<Live>> {
+        let slot = self.slots().get(&session.id).cloned()?;
+        slot.other_than(Some(&old.link), Instant::now() + limit).await
+    }
+
+    /// # Errors
+    /// `Conflict` while an operation may freeze the sandbox, or has: nothing that is sent to it would be answered.
+    fn require_thawed(&self, session: &Session) -> Result<(), EngineError> {
+        let row = self.0.store.session_by_id(&session.id);
+        let frozen = row.is_some_and(|row| {
+            let freezing = [Operation::Pause, Operation::Unpause, Operation::SaveRunning];
+            row.status == Status::Paused
+                || row.operation.is_some_and(|operation| freezing.contains(&operation))
+        });
+        if frozen {
+            let text = "the sandbox is paused".to_owned();
+            return Err(EngineError::Conflict { call: "exec", text });
+        }
+        Ok(())
+    }
+}
+
+impl Command {
+    /// Its streams, in the form of the engine's.
+    fn streams(&self, open: Opened, spec: &ExecSpec) -> ExecIo {
+        let open = Arc::new(open);
+        self.shared.follow_on(&open);
+        let input = Input::new(Arc::clone(&self.shared), spec.tty.is_some());
+        let output =
+            Output::new(self.guests.clone(), Arc::clone(&self.session), &self.id, &self.shared, open);
+        ExecIo {
+            engine_id: self.id.clone(),
+            input: spec.stdin.then(|| Box::pin(input) as _),
+            output: stream::unfold(output, |mut output| async { Some((output.next().await?, output)) })
+                .boxed(),
+        }
+    }
+
+    /// What became of it, as far as its output was read.
+    pub fn state(&self) -> ExecState {
+        self.shared.ended().map_or(ExecState::Running, |end| end.state)
+    }
+
+    /// Whether the kernel ended it for want of memory.
+    pub fn is_oom(&self) -> bool {
+        self.shared.ended().is_some_and(|end| end.oom)
+    }
+
+    /// Why it never started, in a line.
+    pub fn refusal(&self) -> Option<String> {
+        self.shared.ended()?.line
+    }
+
+    /// Sets the size of its terminal.
+    pub fn resize(&self, size: WindowSize) {
+        if let Some(open) = self.shared.open() {
+            open.send(Kind::Resize, &Size { cols: size.cols, rows: size.rows }.encode());
+        }
+    }
+
+    /// Sends a signal to all that it started. One that has ended is fine.
+    ///
+    /// # Errors
+    /// `Conflict` when the sandbox is frozen, and when it does not answer.
+    pub async fn signal(&self, signal: i32) -> Result<(), EngineError> {
+        self.guests.require_thawed(&self.session)?;
+        let live = self.guests.live(&self.session).await?.ok_or_else(lost)?;
+        let signal = u8::try_from(signal).unwrap_or_default();
+        let request = Signal { id: self.id.clone(), signal, all: true }.encode();
+        let open = live.link.open(Kind::Signal, &request, 0).ok_or_else(lost)?;
+        let late = |_| EngineError::Timeout { call: "exec_signal", after: SIGNAL_LIMIT };
+        match timeout(SIGNAL_LIMIT, open.next()).await.map_err(late)? {
+            Some(Item::Answer(Kind::Done | Kind::Failed, _)) => Ok(()),
+            _ => Err(lost()),
+        }
+    }
+}
+
+impl Shared {
+    fn follow_on(&self, open: &Arc<Opened>) {
+        *lock(&self.open) = Arc::downgrade(open);
+    }
+
+    fn open(&self) -> Option<Arc<Opened>> {
+        lock(&self.open).upgrade()
+    }
+
+    fn end(&self, end: End) {
+        lock(&self.end).get_or_insert(end);
+    }
+
+    fn ended(&self) -> Option<End> {
+        lock(&self.end).clone()
+    }
+}
+
+impl End {
+    fn exited(code: i32, oom: bool) -> Self {
+        Self { state: ExecState::Exited(code), oom, line: None }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn lost() -> EngineError {
+    EngineError::Failed { call: "exec", text: "the connection to the sandbox is lost".to_owned() }
+}
+
+fn request(live: &Live, spec: &ExecSpec, detached: bool) -> Run {
+    Run {
+        id: spec.exec_id.clone(),
+        argv: spec.argv.iter().map(|word| word.clone().into_bytes()).collect(),
+        env: environment(&live.sandbox.env, spec),
+        cwd: Some(spec.cwd.as_ref().or(live.sandbox.directory.as_ref()).map_or("/", |dir| dir).into()),
+        user: spec.user.clone().or_else(|| live.sandbox.image_user().map(str::to_owned)),
+        tty: spec.tty.map(|size| Size { cols: size.cols, rows: size.rows }),
+        terminal: String::new(),
+        stdin: spec.stdin,
+        detached,
+        keep: KEEP_BYTES,
+        window: Some(WINDOW),
+        orphan_ms: u32::try_from(ORPHAN_LIMIT.as_millis()).unwrap_or(u32::MAX),
+        scrollback: SCROLLBACK,
+    }
+}
+
+/// The image's variables, then the command's in their place, then the mark by which its processes are found.
+fn environment(image: &[String], spec: &ExecSpec) -> Vec<Vec<u8>> {
+    let own = |name: &str| name == "ABX_EXEC_ID" || spec.env.iter().any(|(key, _)| key == name);
+    let kept = image.iter().filter(|line| !own(line.split('=').next().unwrap_or_default())).cloned();
+    let added = spec.env.iter().map(|(key, value)| format!("{key}={value}"));
+    let mark = [format!("ABX_EXEC_ID={}", spec.exec_id)];
+    kept.chain(added).chain(mark).map(String::into_bytes).collect()
+}
+
+/// The end of a command that never began.
+///
+/// # Errors
+/// What is no end: `Limit`, and `Conflict` when the sandbox is ending.
+fn not_started(failed: Failed, spec: &ExecSpec) -> Result<End, EngineError> {
+    let text = line(&failed.text);
+    let command = spec.argv.first().map(String::as_str).unwrap_or_default();
+    let (code, line) = match failed.why {
+        Failed::NOT_FOUND => (NOT_FOUND, format!("{command}: command not found in the sandbox")),
+        Failed::NOT_EXECUTABLE => {
+            let why = "cannot be run in the sandbox: permission denied, or not a program";
+            (NOT_EXECUTABLE, format!("{command}: {why}"))
+        }
+        Failed::NO_DIRECTORY | Failed::NO_USER => (NOT_EXECUTABLE, text),
+        Failed::LIMIT => return Err(EngineError::Limit { text }),
+        Failed::STOPPING => return Err(EngineError::Conflict { call: "exec", text }),
+        _ => return Err(EngineError::Failed { call: "exec", text }),
+    };
+    Ok(End { state: ExecState::NotStarted(code), oom: false, line: Some(line) })
+}
+
+/// Text from inside as one line that a terminal can be shown.
+fn line(text: &str) -> String {
+    text.chars().take(MAX_LINE_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}

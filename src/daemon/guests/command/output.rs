@@ -1,0 +1,149 @@
+//! A command's output, followed across connections.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::{End, KILLED, ORPHAN_LIMIT, SCROLLBACK, Shared, WINDOW, lost};
+use crate::daemon::guests::link::Opened;
+use crate::daemon::guests::stream::{Item, Source};
+use crate::daemon::guests::{ALIVE_POLL, Guests};
+use crate::engine::{Chunk, EngineError, RunState};
+use crate::guest::wire::{Exited, Follow, Following, Kind, Payload};
+use crate::model::session::Session;
+
+/// Output after which its credit is given back, in bytes: a quarter of it all, so that the other side has most of it
+/// at any time.
+const GIVE_BACK: u32 = WINDOW / 4;
+
+/// The first pause between two looks at a sandbox whose connection is gone; it doubles.
+const FIRST_POLL: Duration = Duration::from_millis(20);
+
+/// Gives what a command writes, and notes its end. Dropping it gives the command up, and does not end it.
+pub(super) struct Output {
+    guests: Guests,
+    session: Arc<Session>,
+    id: String,
+    shared: Arc<Shared>,
+    open: Arc<Opened>,
+    /// Bytes taken so far.
+    stdout: u64,
+    stderr: u64,
+    /// Bytes taken for which no credit was given back.
+    owed: u32,
+}
+
+impl Output {
+    pub(super) fn new(
+        guests: Guests,
+        session: Arc<Session>,
+        id: &str,
+        shared: &Arc<Shared>,
+        open: Arc<Opened>,
+    ) -> Self {
+        let (id, shared) = (id.to_owned(), Arc::clone(shared));
+        Self { guests, session, id, shared, open, stdout: 0, stderr: 0, owed: 0 }
+    }
+
+    /// The next piece; none at the command's end, which is noted by then. Cancel safe.
+    pub(super) async fn next(&mut self) -> Option<Result<Chunk, EngineError>> {
+        loop {
+            match self.open.next().await {
+                Some(Item::Output(source, bytes)) => return Some(Ok(self.take(source, bytes))),
+                Some(Item::Answer(Kind::Exited, payload)) => match Exited::decode(&payload) {
+                    Ok(exited) => {
+                        self.shared.end(End::exited(exited.code, exited.oom));
+                        return None;
+                    }
+                    Err(_) => self.open.link().close(),
+                },
+                Some(Item::Answer(Kind::Following, payload)) => match Following::decode(&payload) {
+                    Ok(following) => self.goes_on_at(&following),
+                    Err(_) => self.open.link().close(),
+                },
+                // abx-init does not know it any more: this is another life of the sandbox.
+                Some(Item::Answer(Kind::Failed, _)) => {
+                    self.shared.end(End::exited(KILLED, false));
+                    return None;
+                }
+                Some(Item::Answer(..)) => {}
+                None if self.shared.ended().is_some() => return None,
+                None => match self.follow_again().await {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        self.shared.end(End::exited(KILLED, false));
+                        return None;
+                    }
+                    Err(error) => return Some(Err(error)),
+                },
+            }
+        }
+    }
+
+    fn take(&mut self, source: Source, bytes: Bytes) -> Chunk {
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        self.owed = self.owed.saturating_add(length);
+        if self.owed >= GIVE_BACK {
+            self.open.grant(self.owed);
+            self.owed = 0;
+        }
+        match source {
+            Source::Stdout => {
+                self.stdout += u64::from(length);
+                Chunk::Stdout(bytes)
+            }
+            Source::Stderr => {
+                self.stderr += u64::from(length);
+                Chunk::Stderr(bytes)
+            }
+        }
+    }
+
+    fn goes_on_at(&mut self, following: &Following) {
+        let missing = following.stdout_from.saturating_sub(self.stdout)
+            + following.stderr_from.saturating_sub(self.stderr);
+        if missing > 0 && following.size.is_none() {
+            tracing::warn!(exec = self.id, missing, "output was dropped while nobody followed a command");
+        }
+        (self.stdout, self.stderr) = (following.stdout_from, following.stderr_from);
+    }
+
+    /// Follows the command on the sandbox's next connection. False when the sandbox has ended, and the command with it.
+    async fn follow_again(&mut self) -> Result<bool, EngineError> {
+        let deadline = Instant::now() + ORPHAN_LIMIT;
+        let mut pause = FIRST_POLL;
+        while Instant::now() < deadline {
+            let slot = self.guests.slots().get(&self.session.id).cloned();
+            // A session without a slot is deleted.
+            let Some(slot) = slot else { return Ok(false) };
+            if let Some(live) = slot.other_than(Some(self.open.link()), Instant::now() + pause).await {
+                let request = Follow {
+                    id: self.id.clone(),
+                    stdout_from: self.stdout,
+                    stderr_from: self.stderr,
+                    window: WINDOW,
+                    writes: true,
+                    size: None,
+                    scrollback: SCROLLBACK,
+                };
+                if let Some(open) = live.link.open(Kind::Follow, &request.encode(), WINDOW) {
+                    self.open = Arc::new(open);
+                    self.owed = 0;
+                    self.shared.follow_on(&self.open);
+                    return Ok(true);
+                }
+            }
+            match self.guests.state(&self.session).await {
+                Ok(Some(RunState::Running | RunState::Paused)) => {}
+                Ok(_) => return Ok(false),
+                Err(error) => {
+                    tracing::debug!(%error, exec = self.id, "cannot see a sandbox, and looks again")
+                }
+            }
+            pause = (pause * 2).min(ALIVE_POLL);
+        }
+        Err(lost())
+    }
+}

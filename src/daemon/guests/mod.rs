@@ -1,0 +1,240 @@
+//! The connections to the abx-init in each sandbox: one per sandbox, opened by abx-init, and opened again by it after
+//! either side was gone.
+//!
+//! Owns the directories that are mounted into sandboxes. Decides nothing about sessions: whoever asks has the row.
+
+mod accept;
+mod command;
+mod link;
+mod place;
+mod stream;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout_at};
+
+pub use self::command::{Command, Started};
+use self::link::{Event, Link};
+use self::place::Places;
+use super::usage::Usage;
+use crate::engine::{Engine, EngineError, Observed, RunState};
+use crate::model::id::SessionId;
+use crate::model::session::{Runtime, Session, Status};
+use crate::store::Store;
+
+/// abx-init for this machine, as the build script made it; empty where there is none.
+pub const PROGRAM: &[u8] = include_bytes!(env!("ABX_INIT"));
+
+/// How long a sandbox that runs may take to connect, after its start or ours. Past it the engine runs its commands.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+
+/// Between two looks at whether a sandbox from which nothing comes still runs.
+const ALIVE_POLL: Duration = Duration::from_secs(1);
+
+/// The handle. Cheap to clone.
+#[derive(Clone)]
+pub struct Guests(Arc<Inner>);
+
+struct Inner {
+    places: Places,
+    engine: Arc<dyn Engine>,
+    store: Store,
+    usage: Usage,
+    slots: Mutex<HashMap<SessionId, Arc<Slot>>>,
+}
+
+/// One session's.
+struct Slot {
+    session: SessionId,
+    current: watch::Sender<Option<Arc<Live>>>,
+    /// What accepts connections.
+    accepting: Mutex<Option<AbortHandle>>,
+    /// Kills for want of memory that are not in the table yet.
+    killed: AtomicU64,
+    has_killed: Notify,
+}
+
+/// A connection, and what the engine says of the sandbox at its other end.
+struct Live {
+    link: Arc<Link>,
+    sandbox: Observed,
+}
+
+impl Guests {
+    /// Connections to the sandboxes of this table, with directories below `root`. Starts nothing by itself.
+    pub fn new(
+        root: PathBuf,
+        program: &'static [u8],
+        engine: Arc<dyn Engine>,
+        store: Store,
+        usage: Usage,
+    ) -> Self {
+        let places = Places::new(root, program);
+        Self(Arc::new(Inner { places, engine, store, usage, slots: Mutex::default() }))
+    }
+
+    /// Makes a session's directory and listens in it, for a sandbox that is about to be made or started. None where
+    /// that cannot be: the sandbox then goes without abx-init.
+    pub fn prepare(&self, id: &SessionId) -> Option<PathBuf> {
+        if !self.0.places.has_program() {
+            return None;
+        }
+        let made = self.0.places.prepare(id).and_then(|dir| self.listen(id).map(|()| dir));
+        made.inspect_err(|error| tracing::warn!(%error, session = %id, "a sandbox goes without abx-init"))
+            .ok()
+    }
+
+    /// Listens for all sandboxes that may run, which know where.
+    pub fn listen_all(&self) {
+        for session in self.0.store.sessions() {
+            let may_run = session.operation.is_some()
+                || matches!(session.status, Status::Running | Status::Paused | Status::Starting);
+            if session.runtime == Runtime::Init && may_run {
+                self.expect(&session.id);
+            }
+        }
+    }
+
+    /// Listens for a sandbox that runs.
+    pub fn expect(&self, id: &SessionId) {
+        if let Err(error) = self.listen(id) {
+            tracing::warn!(%error, session = %id, "a sandbox cannot connect; the engine runs its commands");
+        }
+    }
+
+    /// Ends a session's connection and removes its directory.
+    pub fn remove(&self, id: &SessionId) {
+        let slot = self.slots().remove(id);
+        if let Some(slot) = slot {
+            slot.stop();
+        }
+        if let Err(error) = self.0.places.remove(id) {
+            tracing::warn!(%error, session = %id, "a session's directory stays behind");
+        }
+    }
+
+    /// Removes directories of sessions that are not there any more: a crash came between the two.
+    pub fn sweep(&self) {
+        for id in self.0.places.all() {
+            if self.0.store.session_by_id(&id).is_none() {
+                tracing::info!(session = %id, "removing the directory of a session that is gone");
+                self.remove(&id);
+            }
+        }
+    }
+
+    /// The connection to a session's sandbox, which is waited for as long as the sandbox runs, but not for ever.
+    ///
+    /// # Errors
+    /// `Conflict` when the sandbox takes no commands in the state that it is in, and the engine's.
+    async fn live(&self, session: &Session) -> Result<Option<Arc<Live>>, EngineError> {
+        self.expect(&session.id);
+        let Some(slot) = self.slots().get(&session.id).cloned() else { return Ok(None) };
+        let found = slot.live();
+        if found.is_some() {
+            return Ok(found);
+        }
+        self.require_running(session).await?;
+        Ok(slot.other_than(None, Instant::now() + CONNECT_LIMIT).await)
+    }
+
+    /// # Errors
+    /// `Conflict` when the sandbox does not run, or is frozen.
+    async fn require_running(&self, session: &Session) -> Result<(), EngineError> {
+        match self.state(session).await? {
+            Some(RunState::Running) => Ok(()),
+            other => {
+                let text = format!("the sandbox is {}", if other.is_some() { "not running" } else { "gone" });
+                Err(EngineError::Conflict { call: "exec", text })
+            }
+        }
+    }
+
+    async fn state(&self, session: &Session) -> Result<Option<RunState>, EngineError> {
+        let seen = self.0.engine.inspect(session.sandbox_id.as_deref().unwrap_or_default()).await?;
+        Ok(seen.map(|seen| seen.state))
+    }
+
+    /// Listens, unless that is done already.
+    fn listen(&self, id: &SessionId) -> std::io::Result<()> {
+        let slot = Arc::clone(self.slots().entry(id.clone()).or_insert_with(|| Arc::new(Slot::new(id))));
+        let mut accepting = slot.accepting.lock().unwrap_or_else(PoisonError::into_inner);
+        if accepting.as_ref().is_some_and(|task| !task.is_finished()) {
+            return Ok(());
+        }
+        let listener = self.0.places.bind(id)?;
+        let task = tokio::spawn(accept::run(Arc::downgrade(&self.0), Arc::clone(&slot), listener));
+        *accepting = Some(task.abort_handle());
+        Ok(())
+    }
+
+    fn slots(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Slot>>> {
+        self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slot {
+    fn new(session: &SessionId) -> Self {
+        Self {
+            session: session.clone(),
+            current: watch::Sender::new(None),
+            accepting: Mutex::new(None),
+            killed: AtomicU64::new(0),
+            has_killed: Notify::new(),
+        }
+    }
+
+    /// The connection, if there is one.
+    fn live(&self) -> Option<Arc<Live>> {
+        self.current.borrow().as_ref().filter(|live| !live.link.is_gone()).cloned()
+    }
+
+    /// Waits for a connection that is not this one; none at the deadline. Cancel safe.
+    async fn other_than(&self, old: Option<&Arc<Link>>, deadline: Instant) -> Option<Arc<Live>> {
+        let fits = |live: &Live| !live.link.is_gone() && old.is_none_or(|old| !Arc::ptr_eq(old, &live.link));
+        let mut current = self.current.subscribe();
+        let found = timeout_at(deadline, current.wait_for(|now| now.as_deref().is_some_and(fits))).await;
+        found.ok()?.ok()?.clone()
+    }
+
+    /// Takes a connection in the place of the one before.
+    fn put(self: &Arc<Self>, live: Live) {
+        let live = Arc::new(live);
+        if let Some(old) = self.current.send_replace(Some(Arc::clone(&live))) {
+            old.link.close();
+        }
+        let slot = Arc::clone(self);
+        tokio::spawn(async move {
+            live.link.ended().await;
+            slot.current.send_if_modified(|now| {
+                let ours = now.as_ref().is_some_and(|now| Arc::ptr_eq(now, &live));
+                now.take_if(|_| ours).is_some()
+            });
+        });
+    }
+
+    fn stop(&self) {
+        if let Some(task) = self.accepting.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            task.abort();
+        }
+        if let Some(live) = self.current.send_replace(None) {
+            live.link.close();
+        }
+    }
+
+    fn note(&self, event: &Event, usage: &Usage) {
+        match event {
+            Event::Active => usage.touch(&self.session),
+            Event::Oom(kills) => {
+                self.killed.fetch_add(*kills, Ordering::Relaxed);
+                self.has_killed.notify_one();
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! abx-init as the main program of a sandbox.
+
+use super::api::{ImageInspect, Mount, MountType};
+use super::link::{About, Link, ORDINARY};
+use super::snapshot::optional;
+use crate::engine::{CreateSpec, EngineError, GUEST_DIR, GUEST_PROGRAM};
+
+/// The kernel's names for architectures, by the images' names.
+const ARCHITECTURES: [(&str, &str); 6] = [
+    ("amd64", "x86_64"),
+    ("arm64", "aarch64"),
+    ("386", "x86"),
+    ("riscv64", "riscv64"),
+    ("ppc64le", "powerpc64"),
+    ("s390x", "s390x"),
+];
+
+/// What has to be known of an image for abx-init to stand in for its main program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Guest {
+    /// The directory of this machine with the program.
+    source: String,
+    /// The user that the image's programs run as; empty is root.
+    user: String,
+    /// Whether the main program may be root: without capabilities root can become nobody else, and owns files that the
+    /// image's user could not use.
+    root: bool,
+    /// The image's own working directory.
+    directory: Option<String>,
+    /// The image's own entrypoint and command.
+    main: Vec<String>,
+}
+
+/// How abx-init gets into the sandbox; none where the session asks for none, or the program is not for this image.
+pub(super) async fn of(link: &Link, spec: &CreateSpec) -> Result<Option<Guest>, EngineError> {
+    let Some(source) = spec.guest.as_ref().and_then(|dir| dir.to_str()) else { return Ok(None) };
+    let name = spec.image.clone();
+    let image = link
+        .call("create", ORDINARY, About::Image(&spec.image), |client| async move {
+            optional(client.docker.inspect_image(&name).await)
+        })
+        .await?;
+    Ok(image.filter(fits).map(|image| Guest::new(source, spec, image)))
+}
+
+/// Whether this machine's programs run on the image.
+fn fits(image: &ImageInspect) -> bool {
+    let os = image.os.as_deref().unwrap_or("linux");
+    let named = image.architecture.as_deref().unwrap_or_default();
+    let kernels = ARCHITECTURES.iter().find(|(image, _)| *image == named).map_or(named, |(_, kernel)| kernel);
+    os == "linux" && kernels == std::env::consts::ARCH
+}
+
+impl Guest {
+    fn new(source: &str, spec: &CreateSpec, image: ImageInspect) -> Self {
+        let config = image.config.unwrap_or_default();
+        let words = [config.entrypoint, config.cmd];
+        Self {
+            source: source.to_owned(),
+            user: config.user.unwrap_or_default(),
+            root: !spec.rights.cap_drop.contains(&"ALL"),
+            directory: config.working_dir.filter(|dir| !dir.is_empty()),
+            main: words.into_iter().flatten().flatten().collect(),
+        }
+    }
+
+    /// The image's user, where the main program is root instead.
+    pub(super) fn runs_as_root(&self) -> Option<&str> {
+        Some(self.user.as_str()).filter(|user| self.root && !user.is_empty())
+    }
+
+    /// The sandbox's main program with its arguments.
+    pub(super) fn command(&self) -> Vec<String> {
+        let mut words = vec![format!("{GUEST_DIR}/{GUEST_PROGRAM}"), "init".to_owned()];
+        let options = [("--user", self.runs_as_root()), ("--cwd", self.directory.as_deref())];
+        for (option, value) in options {
+            words.extend(value.into_iter().flat_map(|value| [option.to_owned(), value.to_owned()]));
+        }
+        if !self.main.is_empty() {
+            words.push("--".to_owned());
+            words.extend(self.main.iter().cloned());
+        }
+        words
+    }
+
+    /// The directory, as the sandbox sees it.
+    pub(super) fn mount(&self) -> Mount {
+        Mount {
+            source: Some(self.source.clone()),
+            target: Some(GUEST_DIR.to_owned()),
+            typ: Some(MountType::BIND),
+            read_only: Some(true),
+            ..Mount::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::api::ImageConfig;
+    use super::*;
+    use crate::engine::labels::tests::create_spec;
+    use crate::model::limits::rights;
+    use crate::model::session::Profile;
+
+    fn image(architecture: &str) -> ImageInspect {
+        let config = ImageConfig {
+            user: Some("dev".to_owned()),
+            entrypoint: Some(vec!["/entry".to_owned()]),
+            cmd: Some(vec!["--serve".to_owned()]),
+            working_dir: Some("/srv".to_owned()),
+            ..ImageConfig::default()
+        };
+        ImageInspect {
+            architecture: Some(architecture.to_owned()),
+            config: Some(config),
+            ..ImageInspect::default()
+        }
+    }
+
+    #[test]
+    fn the_images_own_program_user_and_directory_are_handed_on() {
+        let spec = CreateSpec { rights: rights(Profile::Moderate), ..create_spec("a") };
+        let guest = Guest::new("/h/run/1", &spec, image("amd64"));
+        let want = "/dev/.abx/abx-init init --user dev --cwd /srv -- /entry --serve";
+        assert_eq!(guest.command().join(" "), want);
+        assert_eq!(guest.runs_as_root(), Some("dev"));
+    }
+
+    #[test]
+    fn without_capabilities_the_main_program_is_the_images_user() {
+        let spec = CreateSpec { rights: rights(Profile::Restrictive), ..create_spec("a") };
+        let guest = Guest::new("/h/run/1", &spec, image("amd64"));
+        assert_eq!(guest.runs_as_root(), None);
+        assert!(!guest.command().contains(&"--user".to_owned()));
+    }
+
+    #[test]
+    fn an_image_for_another_machine_gets_none() {
+        let ours = ARCHITECTURES.iter().find(|(_, kernel)| *kernel == std::env::consts::ARCH);
+        assert!(ours.is_some_and(|(name, _)| fits(&image(name))));
+        assert!(!fits(&image("mips")));
+    }
+}

@@ -1,0 +1,187 @@
+//! Which processes belong to a command, and signals to all of them.
+//!
+//! A command's processes are those of its session, those that a chain of living parents leads to it, and those whose
+//! environment carries its mark, whatever session, group or user they moved to.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::Read;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Gid, Pid, Uid, setfsgid, setfsuid};
+
+use super::exec::MARK;
+
+/// Looks again this often for processes that were started meanwhile.
+const PASSES: usize = 8;
+
+/// Longest environment that is searched for the mark, in bytes.
+const MAX_ENVIRONMENT_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Sends `signal` to all processes of a command, until a look finds none that has not got it.
+pub(super) fn signal_all(id: &str, leader: u32, signal: Signal) {
+    let mut done = HashSet::new();
+    for _ in 0..PASSES {
+        let new: Vec<u32> = of_command(id, leader).into_iter().filter(|pid| done.insert(*pid)).collect();
+        if new.is_empty() {
+            return;
+        }
+        for pid in new {
+            send(pid, signal);
+        }
+    }
+}
+
+/// Sends `signal` to every process of a session: on a terminal, all that a shell started there.
+pub(super) fn signal_session(leader: u32, signal: Signal) {
+    for process in all().into_iter().filter(|process| process.session == leader) {
+        send(process.pid, signal);
+    }
+}
+
+/// Sends `signal` to every process that descends from this one. For PID 1 those are all.
+pub(super) fn signal_everything(signal: Signal) {
+    if std::process::id() == 1 {
+        // One call, which no process can be started beside. It spares PID 1.
+        let _ = kill(Pid::from_raw(-1), signal);
+        let _ = kill(Pid::from_raw(-1), Signal::SIGCONT);
+        return;
+    }
+    let processes = all();
+    for pid in with_children(HashSet::from([std::process::id()]), &processes) {
+        if pid != std::process::id() {
+            send(pid, signal);
+        }
+    }
+}
+
+/// Sends `signal` to one process. One that is stopped is woken to take what ends it.
+pub(super) fn send(pid: u32, signal: Signal) {
+    // One that has ended meanwhile needs no signal.
+    let _ = kill(raw(pid), signal);
+    if signal == Signal::SIGTERM || signal == Signal::SIGHUP {
+        let _ = kill(raw(pid), Signal::SIGCONT);
+    }
+}
+
+/// Sends `signal` to a process group.
+pub(super) fn send_group(group: u32, signal: Signal) {
+    let _ = nix::sys::signal::killpg(raw(group), signal);
+}
+
+fn raw(pid: u32) -> Pid {
+    Pid::from_raw(i32::try_from(pid).unwrap_or(i32::MAX))
+}
+
+struct Process {
+    pid: u32,
+    parent: u32,
+    session: u32,
+}
+
+fn of_command(id: &str, leader: u32) -> Vec<u32> {
+    let processes = all();
+    let mut found = HashSet::new();
+    let mark = format!("{MARK}={id}");
+    for process in &processes {
+        let its = process.session == leader || process.pid == leader;
+        if its || carries(process.pid, mark.as_bytes()) {
+            found.insert(process.pid);
+        }
+    }
+    with_children(found, &processes).into_iter().collect()
+}
+
+/// Adds children, at any depth: a program may wipe its environment and begin a session.
+fn with_children(mut found: HashSet<u32>, processes: &[Process]) -> HashSet<u32> {
+    loop {
+        let before = found.len();
+        for process in processes {
+            if found.contains(&process.parent) {
+                found.insert(process.pid);
+            }
+        }
+        if found.len() == before {
+            return found;
+        }
+    }
+}
+
+/// All processes that are still alive, except this one.
+fn all() -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let own = std::process::id();
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|&pid| pid != own).filter_map(process).collect()
+}
+
+fn process(pid: u32) -> Option<Process> {
+    let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    // The name, in brackets, may have anything in it, brackets too.
+    let mut fields = text.rsplit_once(") ")?.1.split(' ');
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    let session = fields.nth(1)?.parse().ok()?;
+    (state != "Z" && state != "X").then_some(Process { pid, parent, session })
+}
+
+fn carries(pid: u32, mark: &[u8]) -> bool {
+    environment(pid).is_some_and(|bytes| bytes.split(|&b| b == 0).any(|variable| variable == mark))
+}
+
+/// Without the capability to trace, which engines take away, only a process's own user may read its environment, so it
+/// is read as that user.
+fn environment(pid: u32) -> Option<Vec<u8>> {
+    use std::os::unix::fs::MetadataExt;
+    let path = format!("/proc/{pid}/environ");
+    let owner = fs::metadata(&path).ok()?;
+    let gid = group_of(pid).unwrap_or(owner.gid());
+    let before = (setfsgid(Gid::from_raw(gid)), setfsuid(Uid::from_raw(owner.uid())));
+    let mut bytes = Vec::new();
+    let read =
+        fs::File::open(&path).and_then(|file| file.take(MAX_ENVIRONMENT_BYTES).read_to_end(&mut bytes));
+    setfsuid(before.1);
+    setfsgid(before.0);
+    read.ok().map(|_| bytes)
+}
+
+fn group_of(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Gid:"))?.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::{CommandExt, ExitStatusExt};
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_process_is_found_by_its_mark_its_session_and_its_parents() {
+        let mut marked = Command::new("sleep").arg("60").env(MARK, "test-mark").spawn().unwrap();
+        assert!(of_command("test-mark", u32::MAX - 1).contains(&marked.id()));
+        assert!(!of_command("test-mar", u32::MAX - 1).contains(&marked.id()));
+        let mut shell = Command::new("sh")
+            .args(["-c", "env -i sleep 60 & echo $!; wait"])
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(shell.stdout.take().unwrap()), &mut line)
+            .unwrap();
+        let sleeper: u32 = line.trim().parse().unwrap();
+        assert!(of_command("other", shell.id()).contains(&sleeper));
+        signal_all("other", shell.id(), Signal::SIGKILL);
+        signal_all("test-mark", u32::MAX - 1, Signal::SIGTERM);
+        assert_eq!(shell.wait().unwrap().signal(), Some(9));
+        assert_eq!(marked.wait().unwrap().signal(), Some(15));
+    }
+
+    #[test]
+    fn a_process_without_a_leader_left_has_no_one_elses_children() {
+        assert_eq!(of_command("no-such-command", u32::MAX - 1), Vec::<u32>::new());
+    }
+}

@@ -1,0 +1,290 @@
+//! A terminal: its two sides, its size, and the screen that is painted for those who come to it.
+//!
+//! The screen's model lives on its own thread. What it answers comes back here, to whom asked.
+
+use std::io;
+use std::io::IoSlice;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::pty::OpenptFlags;
+use rustix::termios::Winsize;
+
+use super::screen::{Answer, Screen};
+use super::wire::{self, Size};
+
+/// What its ring holds, in bytes: more than the screen's queue, so that what came while a screen was being painted is
+/// still there when it is.
+pub(super) const RING_BYTES: usize = 2 * 1024 * 1024;
+
+/// A follower that takes nothing, with more than this waiting, in bytes, gets a fresh screen in its place.
+pub(super) const BEHIND_BYTES: u64 = 256 * 1024;
+
+/// A follower that reads, with more than this waiting, is waited for.
+pub(super) const CROWDED_BYTES: u64 = 128 * 1024;
+
+/// How often it is told that a terminal writes.
+const ACTIVE_EVERY: Duration = Duration::from_secs(1);
+
+/// Whose answer it is that shows the screen as the program left it.
+const LAST: u64 = u64::MAX;
+
+/// Smallest and greatest number of columns or rows.
+const SIDES: (u16, u16) = (1, 1000);
+
+/// Opens a terminal of this size: our side, and the program's.
+///
+/// # Errors
+/// When the sandbox has no more of them.
+pub(super) fn open(size: Size) -> io::Result<(OwnedFd, OwnedFd)> {
+    let ours = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    rustix::pty::unlockpt(&ours)?;
+    set_size(&ours, bounded(size))?;
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    // By descriptor: the sandbox may show no name for it.
+    let its = rustix::pty::ioctl_tiocgptpeer(&ours, flags)?;
+    Ok((ours, its))
+}
+
+fn set_size(terminal: impl AsFd, size: Size) -> io::Result<()> {
+    let size = Winsize { ws_col: size.cols, ws_row: size.rows, ws_xpixel: 0, ws_ypixel: 0 };
+    Ok(rustix::termios::tcsetwinsize(terminal, size)?)
+}
+
+/// A size that a program and a screen can work with.
+pub(super) fn bounded(size: Size) -> Size {
+    Size { cols: size.cols.clamp(SIDES.0, SIDES.1), rows: size.rows.clamp(SIDES.0, SIDES.1) }
+}
+
+/// Whom an answer of a screen is for: a stream, of one connection, which asked to see it or to be painted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Asker {
+    /// Counts connections: their streams' numbers begin anew.
+    pub(super) generation: u32,
+    /// The stream.
+    pub(super) stream: u32,
+}
+
+impl Asker {
+    fn token(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.stream)
+    }
+
+    fn of(token: u64) -> Self {
+        let low = |token: u64| u32::try_from(token & u64::from(u32::MAX)).unwrap_or(0);
+        Self { generation: low(token >> 32), stream: low(token) }
+    }
+}
+
+/// An answer, and whom it is for.
+#[derive(Debug)]
+pub(super) enum Shown {
+    /// Bytes that paint it.
+    Painted(Asker, Vec<u8>),
+    /// Its text; none when there is no model.
+    Peeked(Asker, Option<wire::Screen>),
+}
+
+/// A terminal.
+pub(super) struct Terminal {
+    size: Size,
+    model: Model,
+    active: Option<Instant>,
+    /// Answers that needed no model.
+    ready: Vec<Shown>,
+}
+
+enum Model {
+    /// It runs; whether its queue has room.
+    Live { screen: Screen, room: bool },
+    /// The program has ended: how it left the screen, as far as it is known yet.
+    Ending { screen: Screen, painted: Option<Vec<u8>>, peeked: Option<wire::Screen> },
+    /// What it left.
+    Ended { painted: Vec<u8>, peeked: wire::Screen },
+    /// The sandbox had no room for one.
+    None,
+}
+
+impl std::fmt::Debug for Terminal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Terminal").field("size", &self.size).finish_non_exhaustive()
+    }
+}
+
+impl Terminal {
+    /// A blank one; `wake` is written to whenever an answer is ready. Without room for a model it works all the same, but
+    /// cannot be painted.
+    pub(super) fn new(size: Size, scrollback: u32, wake: io::Result<OwnedFd>) -> Self {
+        let size = bounded(size);
+        let screen = wake.and_then(|wake| Screen::start(size, scrollback, wake));
+        let model = screen.map_or(Model::None, |screen| Model::Live { screen, room: true });
+        Self { size, model, active: None, ready: Vec::new() }
+    }
+
+    /// Its size.
+    pub(super) fn size(&self) -> Size {
+        self.size
+    }
+
+    /// Whether what is read can be fed now.
+    pub(super) fn has_room(&self) -> bool {
+        !matches!(self.model, Model::Live { room: false, .. })
+    }
+
+    /// Feeds what the program wrote.
+    pub(super) fn feed(&mut self, pieces: [IoSlice<'_>; 2]) {
+        if let Model::Live { screen, room } = &mut self.model {
+            for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
+                *room = screen.feed(piece);
+            }
+        }
+    }
+
+    /// Whether it is to be told now that it writes.
+    pub(super) fn is_news(&mut self, now: Instant) -> bool {
+        let news = self.active.is_none_or(|last| now.duration_since(last) >= ACTIVE_EVERY);
+        if news {
+            self.active = Some(now);
+        }
+        news
+    }
+
+    /// Changes its size; `ours` is our side, if it is still open.
+    pub(super) fn resize(&mut self, ours: Option<impl AsFd>, size: Size) {
+        let size = bounded(size);
+        if size == self.size {
+            return;
+        }
+        self.size = size;
+        if let Model::Live { screen, .. } = &self.model {
+            screen.resize(size);
+        }
+        if let Some(ours) = ours {
+            // Only a terminal that is gone has no size.
+            let _ = set_size(ours, size);
+        }
+    }
+
+    /// Asks for bytes that paint it as it is after all that was fed.
+    pub(super) fn redraw(&mut self, asker: Asker, scrollback: u32) {
+        match &self.model {
+            Model::Live { screen, .. } | Model::Ending { screen, .. } => {
+                screen.redraw(asker.token(), scrollback);
+            }
+            Model::Ended { painted, .. } => self.ready.push(Shown::Painted(asker, painted.clone())),
+            Model::None => self.ready.push(Shown::Painted(asker, b"\x1bc".to_vec())),
+        }
+    }
+
+    /// Asks for its text.
+    pub(super) fn peek(&mut self, asker: Asker, scrollback: u32) {
+        match &self.model {
+            Model::Live { screen, .. } | Model::Ending { screen, .. } => {
+                screen.peek(asker.token(), scrollback)
+            }
+            Model::Ended { peeked, .. } => {
+                self.ready.push(Shown::Peeked(asker, Some(with_scrollback(peeked.clone(), scrollback))));
+            }
+            Model::None => self.ready.push(Shown::Peeked(asker, None)),
+        }
+    }
+
+    /// The program has ended: keeps what it left, and lets the model go.
+    pub(super) fn end(&mut self) {
+        self.model = match std::mem::replace(&mut self.model, Model::None) {
+            Model::Live { screen, .. } => {
+                screen.redraw(LAST, 0);
+                screen.peek(LAST, u32::MAX);
+                Model::Ending { screen, painted: None, peeked: None }
+            }
+            other => other,
+        };
+    }
+
+    /// What is ready.
+    pub(super) fn answers(&mut self) -> Vec<Shown> {
+        let mut shown = std::mem::take(&mut self.ready);
+        let answers = match &self.model {
+            Model::Live { screen, .. } | Model::Ending { screen, .. } => screen.answers(),
+            Model::Ended { .. } | Model::None => Vec::new(),
+        };
+        for answer in answers {
+            match (answer, &mut self.model) {
+                (Answer::Room, Model::Live { room, .. }) => *room = true,
+                (Answer::Painted { token: LAST, bytes }, Model::Ending { painted, .. }) => {
+                    *painted = Some(bytes);
+                }
+                (Answer::Peeked { token: LAST, screen }, Model::Ending { peeked, .. }) => {
+                    *peeked = Some(screen)
+                }
+                (Answer::Painted { token, bytes }, _) => shown.push(Shown::Painted(Asker::of(token), bytes)),
+                (Answer::Peeked { token, screen }, _) => {
+                    shown.push(Shown::Peeked(Asker::of(token), Some(screen)));
+                }
+                (Answer::Room, _) => {}
+            }
+        }
+        self.settle_end();
+        shown
+    }
+
+    fn settle_end(&mut self) {
+        if let Model::Ending { painted: painted @ Some(_), peeked: peeked @ Some(_), .. } = &mut self.model {
+            let (painted, peeked) = (painted.take(), peeked.take());
+            self.model = Model::Ended {
+                painted: painted.unwrap_or_default(),
+                peeked: with_scrollback(peeked.unwrap_or_default(), u32::MAX),
+            };
+        }
+    }
+}
+
+/// Leaves only so many lines of scrollback, and no more than a frame holds.
+pub(super) fn with_scrollback(mut screen: wire::Screen, lines: u32) -> wire::Screen {
+    let bytes = |line: &String| line.len() + 4;
+    let mut total: usize = screen.lines.iter().map(bytes).sum();
+    let mut dropped = 0;
+    for line in &screen.lines {
+        let above = screen.scrollback.saturating_sub(dropped) > lines;
+        if !above && total <= wire::MAX_FROM_GUEST / 2 {
+            break;
+        }
+        total -= bytes(line);
+        dropped += 1;
+    }
+    screen.lines.drain(..dropped as usize);
+    screen.scrollback = screen.scrollback.saturating_sub(dropped);
+    screen.title.truncate(screen.title.floor_char_boundary(1024));
+    screen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_asker_comes_back_as_it_went() {
+        let asker = Asker { generation: 3, stream: u32::MAX };
+        assert_eq!(Asker::of(asker.token()), asker);
+    }
+
+    #[test]
+    fn the_oldest_lines_go_first() {
+        let lines = ["a", "b", "c", "d"].map(str::to_owned).to_vec();
+        let screen = wire::Screen { lines, scrollback: 3, ..wire::Screen::default() };
+        let one = with_scrollback(screen.clone(), 1);
+        assert_eq!((one.lines, one.scrollback), (vec!["c".to_owned(), "d".to_owned()], 1));
+        assert_eq!(with_scrollback(screen.clone(), 9), screen);
+        let long = wire::Screen { lines: vec!["x".repeat(1000); 300], scrollback: 200, ..screen };
+        let short = with_scrollback(long, u32::MAX);
+        assert!(short.lines.len() < 132 && short.scrollback < 32, "{}", short.lines.len());
+    }
+
+    #[test]
+    fn a_terminal_has_its_size_before_anything_runs_in_it() {
+        let (ours, its) = open(Size { cols: 0, rows: 40 }).unwrap();
+        let size = rustix::termios::tcgetwinsize(&its).unwrap();
+        assert_eq!((size.ws_col, size.ws_row), (1, 40));
+        drop(ours);
+    }
+}

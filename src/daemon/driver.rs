@@ -44,7 +44,7 @@ pub(super) struct Inner {
     /// Wakes the watcher to compare every row with the engine.
     pub(super) compare: Notify,
     /// Wakes whoever waits for a command's end.
-    pub(super) ended_execs: Notify,
+    pub(super) ended_execs: guests::Ends,
     engine_state: RwLock<EngineState>,
     queues: Mutex<HashMap<SessionId, Arc<AsyncMutex<()>>>>,
     operations: watch::Sender<usize>,
@@ -90,7 +90,9 @@ impl Driver {
         let (run, shared) = (home.join("run"), Arc::clone(&engine));
         // Not the default before it can do all that the engine does.
         let program = if cfg!(test) { b"a program".as_slice() } else { &guests::PROGRAM[..0] };
-        let guests = Guests::new(run, program, shared, store.clone(), usage.clone());
+        let ended_execs = guests::Ends::default();
+        let guests =
+            Guests::new(run, program, shared, store.clone(), usage.clone(), Arc::clone(&ended_execs));
         Self(Arc::new(Inner {
             store,
             engine,
@@ -102,7 +104,7 @@ impl Driver {
             launches: Launches::default(),
             deadlines: Notify::new(),
             compare: Notify::new(),
-            ended_execs: Notify::new(),
+            ended_execs,
             engine_state: RwLock::default(),
             queues: Mutex::default(),
             operations: watch::Sender::new(0),

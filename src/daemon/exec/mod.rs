@@ -134,8 +134,8 @@ impl Driver {
     ) -> Result<(ExecSpec, ExecIo, Running, Arc<Session>), Failure> {
         let first = spec(&session, request, id);
         // An attach is left and goes on.
-        let detached = request.detached || request.attach;
-        let refused = match self.launch_once(&session, &first, detached).await {
+        let (detached, terminal) = (request.detached || request.attach, request.terminal.as_deref());
+        let refused = match self.launch_once(&session, &first, detached, terminal).await {
             Ok((io, running)) => return Ok((first, io, running, session)),
             Err(error) => error,
         };
@@ -146,7 +146,7 @@ impl Driver {
         // The sandbox is frozen or being ended by an operation, or it is not what its row says.
         let session = self.settled(&session).await?;
         let again = spec(&session, request, id);
-        match self.launch_once(&session, &again, detached).await {
+        match self.launch_once(&session, &again, detached, terminal).await {
             Ok((io, running)) => Ok((again, io, running, session)),
             Err(error) => Err(about(error)),
         }
@@ -157,11 +157,12 @@ impl Driver {
         session: &Arc<Session>,
         spec: &ExecSpec,
         detached: bool,
+        terminal: Option<&str>,
     ) -> Result<(ExecIo, Running), EngineError> {
         let _launching = self.0.launches.begin(&session.id).await;
         let mut spec = std::borrow::Cow::Borrowed(spec);
         if session.runtime == Runtime::Init {
-            match self.0.guests.start(session, &spec, detached).await? {
+            match self.0.guests.start(session, &spec, detached, terminal).await? {
                 Started::Here(io, command) => return Ok((io, Running::Guest(command))),
                 Started::ByEngine { user } if spec.user.is_none() => spec.to_mut().user = user,
                 Started::ByEngine { .. } => {}

@@ -34,9 +34,10 @@ pub(super) async fn run(guests: Weak<Inner>, slot: Arc<Slot>, listener: UnixList
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = slot.has_killed.notified() => {
+            () = slot.has_news.notified() => {
                 let Some(guests) = guests.upgrade() else { return };
                 guests.count_kills(&slot).await;
+                guests.note_ends(&slot).await;
                 continue;
             }
         };
@@ -74,10 +75,11 @@ impl Inner {
         let (noting, usage) = (Arc::downgrade(slot), self.usage.clone());
         let events = Box::new(move |event| {
             if let Some(slot) = noting.upgrade() {
-                slot.note(&event, &usage);
+                slot.note(event, &usage);
             }
         });
-        slot.put(Live { link: Link::new(socket, events), sandbox });
+        let live = slot.put(Live { link: Link::new(socket, events), sandbox });
+        self.catch_up(slot, &live).await;
         Ok(())
     }
 
@@ -99,6 +101,9 @@ impl Inner {
 
     async fn count_kills(&self, slot: &Slot) {
         let kills = slot.killed.swap(0, Ordering::Relaxed).min(MAX_KILLS);
+        if kills == 0 {
+            return;
+        }
         let counted =
             self.store.update(&slot.session, move |s| s.oom_events = s.oom_events.saturating_add(kills));
         if let Err(error) = counted.await {

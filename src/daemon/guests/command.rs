@@ -15,11 +15,11 @@ use super::link::Opened;
 use super::stream::Item;
 use super::{ALIVE_POLL, CONNECT_LIMIT, Guests, Live};
 use crate::engine::{EngineError, ExecIo, ExecSpec, ExecState, WindowSize};
-use crate::guest::wire::{Failed, Kind, MAX_TO_GUEST, Payload, Run, Signal, Size};
+use crate::guest::wire::{Failed, Kind, MAX_TO_GUEST, Payload, Run, Size};
 use crate::model::session::{Operation, Session, Status};
 
 /// Output that may be on its way to us, in bytes: enough that a command never waits for a credit that is under way.
-const WINDOW: u32 = 1024 * 1024;
+pub(super) const WINDOW: u32 = 1024 * 1024;
 
 /// Output that abx-init keeps of each command, in bytes of each of the two.
 const KEEP_BYTES: u32 = 1024 * 1024;
@@ -34,9 +34,6 @@ const SCROLLBACK: u32 = 1000;
 /// How often a command is asked for whose connection breaks before it is answered.
 const START_TRIES: u32 = 3;
 
-/// Longest wait for the answer to a signal.
-const SIGNAL_LIMIT: Duration = Duration::from_secs(5);
-
 /// Longest line from inside that is shown, in characters.
 const MAX_LINE_CHARS: usize = 300;
 
@@ -46,6 +43,18 @@ const NOT_EXECUTABLE: i32 = 126;
 
 /// The code of a command that ended with its sandbox.
 const KILLED: i32 = 137;
+
+/// How a command's streams are used.
+pub(super) struct Terms {
+    /// Whether it is on a terminal.
+    pub(super) tty: bool,
+    /// Whether it is given input.
+    pub(super) stdin: bool,
+    /// Where its two outputs begin.
+    pub(super) from: (u64, u64),
+    /// Lines of scrollback that are painted when it is followed again.
+    pub(super) scrollback: u32,
+}
 
 /// What became of a start.
 pub enum Started {
@@ -84,7 +93,8 @@ struct End {
 }
 
 impl Guests {
-    /// Starts a command. One that is `detached` goes on without anybody who follows it.
+    /// Starts a command, on the terminal of this name if there is one. One that is `detached` goes on without anybody
+    /// who follows it.
     ///
     /// # Errors
     /// `Conflict` when the sandbox takes none in the state that it is in, `Limit`, and the engine's.
@@ -93,6 +103,7 @@ impl Guests {
         session: &Arc<Session>,
         spec: &ExecSpec,
         detached: bool,
+        terminal: Option<&str>,
     ) -> Result<Started, EngineError> {
         self.require_thawed(session)?;
         let Some(live) = self.live(session).await? else {
@@ -102,21 +113,18 @@ impl Guests {
                 user: seen.and_then(|seen| seen.image_user().map(str::to_owned)),
             });
         };
-        let request = request(&live, spec, detached).encode();
+        let request = request(&live, spec, detached, terminal).encode();
         if request.len() > MAX_TO_GUEST {
             let text = format!("a command and its environment have at most {MAX_TO_GUEST} bytes");
             return Err(EngineError::Limit { text });
         }
         let user = live.sandbox.image_user().map(str::to_owned);
         let (open, refused) = self.ask(session, live, &request).await?;
-        let command = Command {
-            guests: self.clone(),
-            session: Arc::clone(session),
-            id: spec.exec_id.clone(),
-            shared: Arc::default(),
-        };
+        let command = Command::new(self, session, &spec.exec_id);
+        let terms =
+            Terms { tty: spec.tty.is_some(), stdin: spec.stdin, from: (0, 0), scrollback: SCROLLBACK };
         match refused {
-            None => Ok(Started::Here(command.streams(open, spec), command)),
+            None => Ok(Started::Here(command.streams(open, &terms), command)),
             Some(failed) if failed.why == Failed::NEEDS_ENGINE => Ok(Started::ByEngine { user }),
             Some(failed) => {
                 command.shared.end(not_started(failed, spec)?);
@@ -170,7 +178,7 @@ impl Guests {
 
     /// # Errors
     /// `Conflict` while an operation may freeze the sandbox, or has: nothing that is sent to it would be answered.
-    fn require_thawed(&self, session: &Session) -> Result<(), EngineError> {
+    pub(super) fn require_thawed(&self, session: &Session) -> Result<(), EngineError> {
         let row = self.0.store.session_by_id(&session.id);
         let frozen = row.is_some_and(|row| {
             let freezing = [Operation::Pause, Operation::Unpause, Operation::SaveRunning];
@@ -186,16 +194,21 @@ impl Guests {
 }
 
 impl Command {
+    pub(super) fn new(guests: &Guests, session: &Arc<Session>, id: &str) -> Self {
+        let (guests, session) = (guests.clone(), Arc::clone(session));
+        Self { guests, session, id: id.to_owned(), shared: Arc::default() }
+    }
+
     /// Its streams, in the form of the engine's.
-    fn streams(&self, open: Opened, spec: &ExecSpec) -> ExecIo {
+    pub(super) fn streams(&self, open: Opened, terms: &Terms) -> ExecIo {
         let open = Arc::new(open);
         self.shared.follow_on(&open);
-        let input = Input::new(Arc::clone(&self.shared), spec.tty.is_some());
-        let output =
-            Output::new(self.guests.clone(), Arc::clone(&self.session), &self.id, &self.shared, open);
+        let input = Input::new(Arc::clone(&self.shared), terms.tty);
+        let (guests, session) = (self.guests.clone(), Arc::clone(&self.session));
+        let output = Output::new(guests, session, &self.id, &self.shared, open, terms);
         ExecIo {
             engine_id: self.id.clone(),
-            input: spec.stdin.then(|| Box::pin(input) as _),
+            input: terms.stdin.then(|| Box::pin(input) as _),
             output: stream::unfold(output, |mut output| async { Some((output.next().await?, output)) })
                 .boxed(),
         }
@@ -228,16 +241,7 @@ impl Command {
     /// # Errors
     /// `Conflict` when the sandbox is frozen, and when it does not answer.
     pub async fn signal(&self, signal: i32) -> Result<(), EngineError> {
-        self.guests.require_thawed(&self.session)?;
-        let live = self.guests.live(&self.session).await?.ok_or_else(lost)?;
-        let signal = u8::try_from(signal).unwrap_or_default();
-        let request = Signal { id: self.id.clone(), signal, all: true }.encode();
-        let open = live.link.open(Kind::Signal, &request, 0).ok_or_else(lost)?;
-        let late = |_| EngineError::Timeout { call: "exec_signal", after: SIGNAL_LIMIT };
-        match timeout(SIGNAL_LIMIT, open.next()).await.map_err(late)? {
-            Some(Item::Answer(Kind::Done | Kind::Failed, _)) => Ok(()),
-            _ => Err(lost()),
-        }
+        self.guests.signal(&self.session, &self.id, signal).await.map(drop)
     }
 }
 
@@ -269,11 +273,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn lost() -> EngineError {
+pub(super) fn lost() -> EngineError {
     EngineError::Failed { call: "exec", text: "the connection to the sandbox is lost".to_owned() }
 }
 
-fn request(live: &Live, spec: &ExecSpec, detached: bool) -> Run {
+fn request(live: &Live, spec: &ExecSpec, detached: bool, terminal: Option<&str>) -> Run {
     Run {
         id: spec.exec_id.clone(),
         argv: spec.argv.iter().map(|word| word.clone().into_bytes()).collect(),
@@ -281,7 +285,7 @@ fn request(live: &Live, spec: &ExecSpec, detached: bool) -> Run {
         cwd: Some(spec.cwd.as_ref().or(live.sandbox.directory.as_ref()).map_or("/", |dir| dir).into()),
         user: spec.user.clone().or_else(|| live.sandbox.image_user().map(str::to_owned)),
         tty: spec.tty.map(|size| Size { cols: size.cols, rows: size.rows }),
-        terminal: String::new(),
+        terminal: terminal.unwrap_or_default().to_owned(),
         stdin: spec.stdin,
         detached,
         keep: KEEP_BYTES,
@@ -322,6 +326,6 @@ fn not_started(failed: Failed, spec: &ExecSpec) -> Result<End, EngineError> {
 }
 
 /// Text from inside as one line that a terminal can be shown.
-fn line(text: &str) -> String {
+pub(super) fn line(text: &str) -> String {
     text.chars().take(MAX_LINE_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

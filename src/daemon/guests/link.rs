@@ -17,8 +17,8 @@ use tokio::task::AbortHandle;
 
 use super::stream::{Item, Stream, is_last};
 use crate::guest::wire::{
-    Credit, HEADER_BYTES, Header, Hello, Kind, MAX_FROM_GUEST, MAX_TO_GUEST, Malformed, NO_STREAM, Oom,
-    Payload, VERSION, Welcome, frame,
+    Credit, Entry, HEADER_BYTES, Header, Hello, Kind, MAX_FROM_GUEST, MAX_TO_GUEST, Malformed, NO_STREAM,
+    Oom, Payload, VERSION, Welcome, frame,
 };
 
 /// Longest wait for the greeting.
@@ -38,6 +38,8 @@ const WRITE_BYTES: usize = 64 * 1024;
 pub(super) enum Event {
     /// A terminal wrote something.
     Active,
+    /// A command has ended.
+    Ended(Box<Entry>),
     /// The kernel killed so many processes for want of memory.
     Oom(u64),
 }
@@ -236,7 +238,7 @@ impl Shared {
             match kind {
                 Kind::Active => events(Event::Active),
                 Kind::Oom => events(Event::Oom(Oom::decode(&payload)?.kills)),
-                Kind::Ended => {}
+                Kind::Ended => events(Event::Ended(Box::new(Entry::decode(&payload)?))),
                 _ => return Err(Malformed("a frame without a stream that needs one")),
             }
             return Ok(());

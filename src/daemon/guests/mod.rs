@@ -5,6 +5,8 @@
 
 mod accept;
 mod command;
+mod ends;
+mod follow;
 mod link;
 mod place;
 mod stream;
@@ -20,11 +22,15 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
 pub use self::command::{Command, Started};
+pub use self::ends::Ends;
+pub use self::follow::{Followed, Kept, Wanted};
 use self::link::{Event, Link};
 use self::place::Places;
+use super::clock;
 use super::usage::Usage;
 use crate::engine::{Engine, EngineError, Observed, RunState};
-use crate::model::id::SessionId;
+use crate::guest::wire::Entry;
+use crate::model::id::{SessionId, Timestamp};
 use crate::model::session::{Runtime, Session, Status};
 use crate::store::Store;
 
@@ -46,6 +52,9 @@ struct Inner {
     engine: Arc<dyn Engine>,
     store: Store,
     usage: Usage,
+    ends: Ends,
+    /// When this daemon began.
+    since: Timestamp,
     slots: Mutex<HashMap<SessionId, Arc<Slot>>>,
 }
 
@@ -57,7 +66,10 @@ struct Slot {
     accepting: Mutex<Option<AbortHandle>>,
     /// Kills for want of memory that are not in the table yet.
     killed: AtomicU64,
-    has_killed: Notify,
+    /// Ends that are not in the table yet.
+    ended: Mutex<Vec<Entry>>,
+    /// Wakes whoever puts either there.
+    has_news: Notify,
 }
 
 /// A connection, and what the engine says of the sandbox at its other end.
@@ -74,9 +86,11 @@ impl Guests {
         engine: Arc<dyn Engine>,
         store: Store,
         usage: Usage,
+        ends: Ends,
     ) -> Self {
         let places = Places::new(root, program);
-        Self(Arc::new(Inner { places, engine, store, usage, slots: Mutex::default() }))
+        let since = clock::now();
+        Self(Arc::new(Inner { places, engine, store, usage, ends, since, slots: Mutex::default() }))
     }
 
     /// Makes a session's directory and listens in it, for a sandbox that is about to be made or started. None where
@@ -186,7 +200,8 @@ impl Slot {
             current: watch::Sender::new(None),
             accepting: Mutex::new(None),
             killed: AtomicU64::new(0),
-            has_killed: Notify::new(),
+            ended: Mutex::default(),
+            has_news: Notify::new(),
         }
     }
 
@@ -204,8 +219,9 @@ impl Slot {
     }
 
     /// Takes a connection in the place of the one before.
-    fn put(self: &Arc<Self>, live: Live) {
+    fn put(self: &Arc<Self>, live: Live) -> Arc<Live> {
         let live = Arc::new(live);
+        let put = Arc::clone(&live);
         if let Some(old) = self.current.send_replace(Some(Arc::clone(&live))) {
             old.link.close();
         }
@@ -217,6 +233,7 @@ impl Slot {
                 now.take_if(|_| ours).is_some()
             });
         });
+        put
     }
 
     fn stop(&self) {
@@ -228,12 +245,13 @@ impl Slot {
         }
     }
 
-    fn note(&self, event: &Event, usage: &Usage) {
+    fn note(&self, event: Event, usage: &Usage) {
         match event {
             Event::Active => usage.touch(&self.session),
+            Event::Ended(entry) => self.ended(*entry),
             Event::Oom(kills) => {
-                self.killed.fetch_add(*kills, Ordering::Relaxed);
-                self.has_killed.notify_one();
+                self.killed.fetch_add(kills, Ordering::Relaxed);
+                self.has_news.notify_one();
             }
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{End, KILLED, ORPHAN_LIMIT, SCROLLBACK, Shared, WINDOW, lost};
+use super::{End, KILLED, ORPHAN_LIMIT, Shared, Terms, WINDOW, lost};
 use crate::daemon::guests::link::Opened;
 use crate::daemon::guests::stream::{Item, Source};
 use crate::daemon::guests::{ALIVE_POLL, Guests};
@@ -28,6 +28,8 @@ pub(super) struct Output {
     id: String,
     shared: Arc<Shared>,
     open: Arc<Opened>,
+    writes: bool,
+    scrollback: u32,
     /// Bytes taken so far.
     stdout: u64,
     stderr: u64,
@@ -42,9 +44,11 @@ impl Output {
         id: &str,
         shared: &Arc<Shared>,
         open: Arc<Opened>,
+        terms: &Terms,
     ) -> Self {
         let (id, shared) = (id.to_owned(), Arc::clone(shared));
-        Self { guests, session, id, shared, open, stdout: 0, stderr: 0, owed: 0 }
+        let (writes, scrollback, (stdout, stderr)) = (terms.stdin, terms.scrollback, terms.from);
+        Self { guests, session, id, shared, open, writes, scrollback, stdout, stderr, owed: 0 }
     }
 
     /// The next piece; none at the command's end, which is noted by then. Cancel safe.
@@ -124,9 +128,9 @@ impl Output {
                     stdout_from: self.stdout,
                     stderr_from: self.stderr,
                     window: WINDOW,
-                    writes: true,
+                    writes: self.writes,
                     size: None,
-                    scrollback: SCROLLBACK,
+                    scrollback: self.scrollback,
                 };
                 if let Some(open) = live.link.open(Kind::Follow, &request.encode(), WINDOW) {
                     self.open = Arc::new(open);

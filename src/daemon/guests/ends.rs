@@ -1,0 +1,98 @@
+//! Ends of commands that nobody follows here: noted in the table as abx-init tells of them, and when it is connected
+//! again after some time.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
+
+use super::follow::entries;
+use super::{Inner, Live, Slot};
+use crate::daemon::clock;
+use crate::guest::wire::Entry;
+use crate::model::exec::{End, Exec};
+use crate::model::id::Timestamp;
+
+/// The code of a command whose end nobody saw.
+const UNSEEN: i32 = 125;
+
+/// Most ends of one sandbox that wait to be noted: more than it may have of commands at once.
+const MAX_WAITING: usize = 1024;
+
+impl Slot {
+    /// Takes an end that abx-init told of.
+    pub(super) fn ended(&self, entry: Entry) {
+        let mut waiting = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        // What is beyond is noted at the next connection.
+        if waiting.len() < MAX_WAITING {
+            waiting.push(entry);
+        }
+        drop(waiting);
+        self.has_news.notify_one();
+    }
+}
+
+impl Inner {
+    /// Notes the ends that were told of.
+    pub(super) async fn note_ends(&self, slot: &Slot) {
+        let told = std::mem::take(&mut *slot.ended.lock().unwrap_or_else(PoisonError::into_inner));
+        self.note(slot, told.iter().filter_map(|entry| Some((entry.id.clone(), end(entry)?))).collect())
+            .await;
+    }
+
+    /// Notes what ended while there was no connection.
+    pub(super) async fn catch_up(&self, slot: &Slot, live: &Live) {
+        let known = match entries(live).await {
+            Ok(known) => known,
+            Err(error) => {
+                return tracing::warn!(%error, session = %slot.session, "cannot ask what runs there");
+            }
+        };
+        let known: HashMap<&str, &Entry> = known.iter().map(|entry| (entry.id.as_str(), entry)).collect();
+        let open = self.store.execs(&slot.session).into_iter().filter(|exec| exec.ended.is_none());
+        let ends = open.filter_map(|exec| match known.get(exec.id.as_str()) {
+            Some(entry) => Some((exec.id.to_string(), end(entry)?)),
+            // Begun in this daemon's life: on its way, or run by the engine and followed there.
+            None if exec.started_at >= self.since => None,
+            None => Some((exec.id.to_string(), unseen())),
+        });
+        self.note(slot, ends.collect()).await;
+    }
+
+    async fn note(&self, slot: &Slot, ends: HashMap<String, End>) {
+        if ends.is_empty() {
+            return;
+        }
+        let session = slot.session.clone();
+        let noted = self.store.write(move |tx| {
+            for (id, end) in ends {
+                let open = tx.exec(&crate::model::id::ExecId::new(id)).filter(|exec| exec.ended.is_none());
+                if let Some(exec) = open.filter(|exec| exec.session == session) {
+                    tx.put_exec(&Exec { ended: Some(end), ..Exec::clone(&exec) })?;
+                }
+            }
+            Ok(())
+        });
+        if let Err(error) = noted.await {
+            tracing::warn!(%error, session = %slot.session, "cannot note how commands ended");
+        }
+        self.ends.notify_waiters();
+    }
+}
+
+fn end(entry: &Entry) -> Option<End> {
+    let exited = entry.ended.as_ref()?;
+    let told = i64::try_from(entry.ended_ms).map(Timestamp).unwrap_or_else(|_| clock::now());
+    Some(End {
+        at: told.min(clock::now()),
+        code: exited.code,
+        signal: Some(exited.signal).filter(|signal| *signal > 0),
+        reason: exited.oom.then(|| "killed: the sandbox ran out of memory".to_owned()),
+    })
+}
+
+fn unseen() -> End {
+    let reason = Some("abxd was restarted and did not see its end".to_owned());
+    End { at: clock::now(), code: UNSEEN, signal: None, reason }
+}
+
+/// Wakes whoever waits for the end of a command.
+pub type Ends = Arc<tokio::sync::Notify>;

@@ -20,9 +20,10 @@ use super::exec::{ChunkStream, Ended, ExecRequest, Handle, Input, Live, by, dead
 use super::failure::Failure;
 use super::framing::replay::Replay;
 use super::framing::{Peer, RawHandler, wrong};
+use super::guests::Wanted;
 use super::shutdown::Shutdown;
 use crate::engine::docker::start_failure;
-use crate::engine::{Chunk, EngineError};
+use crate::engine::{Chunk, EngineError, WindowSize};
 use crate::proto::errors::Kind;
 use crate::proto::stream::{Exit, FrameKind, MAX_OPEN_BYTES, Open, Opened, Refused};
 use crate::proto::version::{PROTOCOL, VERSION};
@@ -87,17 +88,17 @@ impl RawStreams {
             exec: live.id.clone(),
             version: VERSION.to_owned(),
             protocol: PROTOCOL,
-            followed: false,
-            durable: false,
-            stdout_from: 0,
-            stderr_from: 0,
+            followed: live.followed,
+            durable: live.handle.is_durable(),
+            stdout_from: live.from.0,
+            stderr_from: live.from.1,
         };
         let deadline = deadline(open.timeout_ms.map(Duration::from_millis));
         if open.detach {
             live.follow(deadline);
             return out.line(&opened).await;
         }
-        let Live { mut io, handle, .. } = live;
+        let Live { mut io, handle, detached, .. } = live;
         let left = match out.line(&opened).await {
             Ok(()) => {
                 let mut client = JoinSet::new();
@@ -108,7 +109,7 @@ impl RawStreams {
         };
         drop(out);
         match left {
-            Left::Gone(input) if open.attach => handle.leave(input, io.output),
+            Left::Gone(input) if detached => handle.leave(input, io.output),
             Left::Gone(_) => handle.finish(&mut io.output, &Ended::abandoned(), |_| {}).await,
             Left::Served | Left::Shutdown => {}
         }
@@ -143,10 +144,17 @@ impl RawStreams {
             attach: open.attach,
             detached: open.detach,
             key: open.key.clone(),
-            terminal: None,
+            terminal: open.terminal.clone().filter(|_| open.attach),
         };
-        let mut live = self.driver.exec(request).await?;
-        if open.detach {
+        let wanted = Wanted {
+            stdout_from: open.stdout_from,
+            stderr_from: open.stderr_from,
+            writes: open.stdin && !open.read_only,
+            size: open.tty.map(|size| WindowSize { cols: size.cols, rows: size.rows }),
+            scrollback: open.scrollback,
+        };
+        let mut live = self.driver.open_exec(request, open.follow.as_deref(), &wanted).await?;
+        if open.detach && !live.followed {
             live.confirm().await?;
         }
         Ok((open, live))

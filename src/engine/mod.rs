@@ -31,6 +31,9 @@ pub const GUEST_DIR: &str = "/dev/.abx";
 /// The program in [`GUEST_DIR`], and in the directory that is mounted there.
 pub const GUEST_PROGRAM: &str = "abx-init";
 
+/// The socket beside it, on which abxd listens.
+pub const GUEST_SOCKET: &str = "sock";
+
 /// What a sandbox is made from.
 #[derive(Debug, Clone)]
 pub struct CreateSpec {

@@ -66,7 +66,7 @@ const DAEMON_OURS: &[&str] =
     &["config", "engine", "fault", "guest::wire", "model", "paths", "proto", "store"];
 
 /// A handler reaches table and engine through the driver's handle alone.
-const RPC_OURS: &[&str] = &["config", "daemon", "fault", "model", "paths", "proto"];
+const RPC_OURS: &[&str] = &["config", "daemon", "fault", "guest::wire", "model", "paths", "proto"];
 
 const DAEMON: &[&str] = &[
     "async_trait",

@@ -106,7 +106,7 @@ impl Kept {
 }
 
 async fn collect(live: Live, input: Option<String>, deadline: Option<Instant>) -> Result<Output, Failure> {
-    let Live { id, mut io, handle } = live;
+    let Live { id, mut io, handle, .. } = live;
     let mut kept = Kept::default();
     let feed = feed(io.input.take(), input.unwrap_or_default());
     let work = async {

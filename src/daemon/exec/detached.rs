@@ -67,6 +67,13 @@ impl Live {
     pub async fn confirm(&mut self) -> Result<(), Failure> {
         let mut text = Vec::new();
         let Self { io, handle, .. } = self;
+        if handle.is_durable() {
+            // It was answered already, and its output is kept.
+            return match handle.ended_at_once().await {
+                Some(ended) if ended.never_started => Err(never_started(handle, ended.code, &[])),
+                _ => Ok(()),
+            };
+        }
         let look = async {
             while let Some(Ok(Chunk::Stdout(bytes) | Chunk::Stderr(bytes))) = io.output.next().await {
                 let room = MAX_TEXT_BYTES.saturating_sub(text.len()).min(bytes.len());

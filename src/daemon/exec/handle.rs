@@ -119,6 +119,14 @@ impl Handle {
         }
     }
 
+    /// Its end, if it never started; what is known of it without asking.
+    pub(super) async fn ended_at_once(&self) -> Option<Ended> {
+        match self.running.state(&*self.driver.0.engine).await {
+            Ok(ExecState::NotStarted(_)) => self.wait().await.ok(),
+            _ => None,
+        }
+    }
+
     /// Looks at the command, and at its sandbox too if `closely` or if the engine's answer may come from there.
     async fn look(&self, closely: bool) -> Result<Look, EngineError> {
         match self.running.state(&*self.driver.0.engine).await {
@@ -203,10 +211,18 @@ impl Handle {
         Some(format!("session '{name}' {text}"))
     }
 
-    /// Leaves a terminal that goes on without anybody at it. Its output is read and dropped, so that the program never
+    /// Whether it can be followed again: abx-init runs it, and keeps what it writes.
+    pub fn is_durable(&self) -> bool {
+        matches!(*self.running, Running::Guest(_))
+    }
+
+    /// Leaves a terminal that goes on without anybody at it. Where the engine runs it, its output is read and dropped, so that the program never
     /// waits for a reader; as long as it writes, the session is not idle. Its input is held open: some engines end the
     /// output with it.
     pub fn leave(self, input: Option<Input>, mut output: ChunkStream) {
+        if self.is_durable() {
+            return;
+        }
         let (driver, session) = (self.driver.clone(), self.session.id.clone());
         let (running, exec) = (Arc::clone(&self.running), self.exec_id.clone());
         // Only its output is a use from here on.

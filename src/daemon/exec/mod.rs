@@ -5,6 +5,7 @@
 mod collect;
 mod detached;
 mod ending;
+mod follow;
 mod handle;
 mod launches;
 mod records;
@@ -22,6 +23,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 pub use self::collect::{MAX_OUTPUT_BYTES, Output, start_refusal};
 pub use self::ending::{by, deadline};
+pub use self::follow::TerminalOf;
 pub use self::handle::{Ended, Handle};
 pub use self::launches::Launches;
 use self::running::Running;
@@ -91,6 +93,12 @@ pub struct Live {
     pub io: ExecIo,
     /// What is needed to follow and to end it.
     pub handle: Handle,
+    /// Whether it ran before, and is followed.
+    pub followed: bool,
+    /// Whether it goes on without anybody who follows it.
+    pub detached: bool,
+    /// Where its two outputs begin.
+    pub from: (u64, u64),
 }
 
 impl Driver {
@@ -123,7 +131,8 @@ impl Driver {
             started: Instant::now(),
             _in_use: in_use,
         };
-        Ok(Live { id: spec.exec_id, io, handle })
+        let detached = request.detached || request.attach;
+        Ok(Live { id: spec.exec_id, io, handle, followed: false, detached, from: (0, 0) })
     }
 
     async fn launch(

@@ -9,7 +9,7 @@ use crate::daemon::driver::Driver;
 use crate::daemon::failure::Failure;
 use crate::model::exec::{End, Exec};
 use crate::model::id::{ExecId, SessionId};
-use crate::model::session::Session;
+use crate::model::session::{Runtime, Session};
 use crate::proto::errors::Kind;
 
 /// Fewest characters of an id that stand for it.
@@ -28,7 +28,7 @@ const KILL_GRACE: Duration = Duration::from_secs(5);
 /// A command in its sandbox.
 struct Target {
     exec: String,
-    sandbox: String,
+    session: Arc<Session>,
 }
 
 impl Driver {
@@ -105,8 +105,7 @@ impl Driver {
         let exec = self.find_exec(id)?;
         let session = self.0.store.session_by_id(&exec.session);
         let (None, Some(session)) = (&exec.ended, session) else { return Ok(exec) };
-        let target =
-            Target { exec: exec.id.to_string(), sandbox: session.sandbox_id.clone().unwrap_or_default() };
+        let target = Target { exec: exec.id.to_string(), session };
         self.signal_exec(&target, signal.unwrap_or(TERM)).await?;
         if signal.is_none() {
             let (this, id) = (self.clone(), exec.id.to_string());
@@ -123,8 +122,14 @@ impl Driver {
     }
 
     async fn signal_exec(&self, target: &Target, signal: i32) -> Result<(), Failure> {
+        if target.session.runtime == Runtime::Init
+            && self.0.guests.signal(&target.session, &target.exec, signal).await?
+        {
+            return Ok(());
+        }
+        let sandbox = target.session.sandbox_id.as_deref().unwrap_or_default();
         // As root: whoever it runs as may have changed its user since.
-        Ok(self.0.engine.exec_signal(&target.sandbox, &target.exec, Some("0"), signal).await?)
+        Ok(self.0.engine.exec_signal(sandbox, &target.exec, Some("0"), signal).await?)
     }
 
     /// Notes a command that is about to be started, and counts it. A table that cannot be written (a full disk) keeps

@@ -107,7 +107,6 @@ impl Guests {
     ) -> Result<Started, EngineError> {
         self.require_thawed(session)?;
         let Some(live) = self.live(session).await? else {
-            tracing::warn!(session = %session.name, "the sandbox does not connect; the engine runs its command");
             let seen = self.0.engine.inspect(session.sandbox_id.as_deref().unwrap_or_default()).await?;
             return Ok(Started::ByEngine {
                 user: seen.and_then(|seen| seen.image_user().map(str::to_owned)),
@@ -316,6 +315,10 @@ fn not_started(failed: Failed, spec: &ExecSpec) -> Result<End, EngineError> {
         Failed::NOT_EXECUTABLE => {
             let why = "cannot be run in the sandbox: permission denied, or not a program";
             (NOT_EXECUTABLE, format!("{command}: {why}"))
+        }
+        Failed::NO_DIRECTORY if text.to_ascii_lowercase().contains("no such file") => {
+            let dir = spec.cwd.as_deref().unwrap_or("/");
+            (NOT_EXECUTABLE, format!("the working directory {dir} does not exist in the sandbox"))
         }
         Failed::NO_DIRECTORY | Failed::NO_USER => (NOT_EXECUTABLE, text),
         Failed::LIMIT => return Err(EngineError::Limit { text }),

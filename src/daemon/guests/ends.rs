@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 
 use super::follow::entries;
-use super::{Inner, Live, Slot};
+use super::{Guests, Inner, Live, Slot};
 use crate::daemon::clock;
 use crate::guest::wire::Entry;
 use crate::model::exec::{End, Exec};
-use crate::model::id::Timestamp;
+use crate::model::id::{ExecId, Timestamp};
+use crate::model::session::Session;
 
 /// The code of a command whose end nobody saw.
 const UNSEEN: i32 = 125;
@@ -27,6 +28,18 @@ impl Slot {
         }
         drop(waiting);
         self.has_news.notify_one();
+    }
+}
+
+impl Guests {
+    /// Asks a sandbox what has ended there, and notes it.
+    pub async fn refresh(&self, session: &Session) {
+        let slot = self.slots().get(&session.id).cloned();
+        if let Some(slot) = slot
+            && let Some(live) = slot.live()
+        {
+            self.0.catch_up(&slot, &live).await;
+        }
     }
 }
 
@@ -64,7 +77,7 @@ impl Inner {
         let session = slot.session.clone();
         let noted = self.store.write(move |tx| {
             for (id, end) in ends {
-                let open = tx.exec(&crate::model::id::ExecId::new(id)).filter(|exec| exec.ended.is_none());
+                let open = tx.exec(&ExecId::new(id)).filter(|exec| exec.ended.is_none());
                 if let Some(exec) = open.filter(|exec| exec.session == session) {
                     tx.put_exec(&Exec { ended: Some(end), ..Exec::clone(&exec) })?;
                 }

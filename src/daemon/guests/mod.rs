@@ -40,6 +40,10 @@ pub const PROGRAM: &[u8] = include_bytes!(env!("ABX_INIT"));
 /// How long a sandbox that runs may take to connect, after its start or ours. Past it the engine runs its commands.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
+/// How long a sandbox that did not connect in that time is not waited for again: one that cannot must not make each of
+/// its commands slow.
+const SILENCE: Duration = Duration::from_secs(60);
+
 /// Between two looks at whether a sandbox from which nothing comes still runs.
 const ALIVE_POLL: Duration = Duration::from_secs(1);
 
@@ -64,6 +68,8 @@ struct Slot {
     current: watch::Sender<Option<Arc<Live>>>,
     /// What accepts connections.
     accepting: Mutex<Option<AbortHandle>>,
+    /// Until when nobody waits for a connection.
+    silent_until: Mutex<Option<Instant>>,
     /// Kills for want of memory that are not in the table yet.
     killed: AtomicU64,
     /// Ends that are not in the table yet.
@@ -100,6 +106,9 @@ impl Guests {
             return None;
         }
         let made = self.0.places.prepare(id).and_then(|dir| self.listen(id).map(|()| dir));
+        if let Some(slot) = self.slots().get(id) {
+            slot.be_silent_for(None);
+        }
         made.inspect_err(|error| tracing::warn!(%error, session = %id, "a sandbox goes without abx-init"))
             .ok()
     }
@@ -155,7 +164,15 @@ impl Guests {
             return Ok(found);
         }
         self.require_running(session).await?;
-        Ok(slot.other_than(None, Instant::now() + CONNECT_LIMIT).await)
+        if slot.is_silent() {
+            return Ok(None);
+        }
+        let found = slot.other_than(None, Instant::now() + CONNECT_LIMIT).await;
+        if found.is_none() {
+            tracing::warn!(session = %session.name, "a sandbox does not connect; the engine runs its commands");
+            slot.be_silent_for(Some(SILENCE));
+        }
+        Ok(found)
     }
 
     /// # Errors
@@ -199,6 +216,7 @@ impl Slot {
             session: session.clone(),
             current: watch::Sender::new(None),
             accepting: Mutex::new(None),
+            silent_until: Mutex::new(None),
             killed: AtomicU64::new(0),
             ended: Mutex::default(),
             has_news: Notify::new(),
@@ -208,6 +226,16 @@ impl Slot {
     /// The connection, if there is one.
     fn live(&self) -> Option<Arc<Live>> {
         self.current.borrow().as_ref().filter(|live| !live.link.is_gone()).cloned()
+    }
+
+    fn is_silent(&self) -> bool {
+        let until = *self.silent_until.lock().unwrap_or_else(PoisonError::into_inner);
+        until.is_some_and(|until| Instant::now() < until)
+    }
+
+    fn be_silent_for(&self, time: Option<Duration>) {
+        let until = time.map(|time| Instant::now() + time);
+        *self.silent_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
     }
 
     /// Waits for a connection that is not this one; none at the deadline. Cancel safe.

@@ -11,11 +11,8 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::UnixListener;
 
-use crate::engine::GUEST_PROGRAM;
+use crate::engine::{GUEST_PROGRAM, GUEST_SOCKET as SOCKET};
 use crate::model::id::SessionId;
-
-/// The socket's name.
-const SOCKET: &str = "sock";
 
 /// Directories: whoever runs in a sandbox may pass, and lists nothing.
 const DIRECTORY_MODE: u32 = 0o711;

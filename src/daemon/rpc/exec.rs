@@ -8,7 +8,9 @@ use base64::engine::general_purpose::STANDARD;
 use super::{Module, convert, later, now};
 use crate::daemon::exec::{ExecRequest, Output};
 use crate::daemon::failure::Failure;
-use crate::proto::methods::{ExecKill, ExecList, ExecResult, ExecRun, ExecStart, ExecWait};
+use crate::daemon::guests::Kept;
+use crate::proto::execs::ExecLogsResult;
+use crate::proto::methods::{ExecKill, ExecList, ExecLogs, ExecResult, ExecRun, ExecStart, ExecWait};
 use crate::proto::stream::Size;
 
 /// The terminal of a buffered command, which nobody looks at: the size that terminals have had since the VT100.
@@ -53,10 +55,46 @@ pub(super) fn register(module: &mut Module) {
         }
         Ok(convert::exec(&*app.driver.kill_exec(&asked.id, asked.signal).await?, &app.driver))
     });
+    later::<ExecLogs, _, _>(module, |asked, app, _| async move {
+        Ok(logs(app.driver.exec_output(&asked.id, (asked.stdout_from, asked.stderr_from)).await?))
+    });
     later::<ExecWait, _, _>(module, |asked, app, _| async move {
         let limit = asked.timeout.map(Duration::from_millis);
         Ok(convert::exec(&*app.driver.wait_exec(&asked.id, limit).await?, &app.driver))
     });
+}
+
+fn logs(mut kept: Kept) -> ExecLogsResult {
+    if !kept.ended {
+        whole_characters(&mut kept.stdout);
+        whole_characters(&mut kept.stderr);
+    }
+    let next = (kept.from.0 + kept.stdout.len() as u64, kept.from.1 + kept.stderr.len() as u64);
+    let (encoding, stdout, stderr) = texts(kept.stdout, kept.stderr);
+    ExecLogsResult {
+        stdout,
+        stderr,
+        encoding: encoding.to_owned(),
+        stdout_from: kept.from.0,
+        stderr_from: kept.from.1,
+        stdout_next: next.0,
+        stderr_next: next.1,
+        dropped_bytes: kept.dropped,
+        ended: kept.ended,
+    }
+}
+
+/// Both streams as text, or both as base64 if either is none.
+fn texts(stdout: Vec<u8>, stderr: Vec<u8>) -> (&'static str, String, String) {
+    match (String::from_utf8(stdout), String::from_utf8(stderr)) {
+        (Ok(stdout), Ok(stderr)) => ("utf-8", stdout, stderr),
+        (stdout, stderr) => {
+            let bytes = |text: Result<String, std::string::FromUtf8Error>| {
+                STANDARD.encode(text.map_or_else(std::string::FromUtf8Error::into_bytes, String::into_bytes))
+            };
+            ("base64", bytes(stdout), bytes(stderr))
+        }
+    }
 }
 
 fn result(mut output: Output) -> ExecResult {
@@ -65,17 +103,7 @@ fn result(mut output: Output) -> ExecResult {
         whole_characters(&mut output.stderr);
     }
     let code = output.ended.code;
-    let (encoding, stdout, stderr) =
-        match (String::from_utf8(output.stdout), String::from_utf8(output.stderr)) {
-            (Ok(stdout), Ok(stderr)) => ("utf-8", stdout, stderr),
-            (stdout, stderr) => {
-                let bytes = |text: Result<String, std::string::FromUtf8Error>| {
-                    STANDARD
-                        .encode(text.map_or_else(std::string::FromUtf8Error::into_bytes, String::into_bytes))
-                };
-                ("base64", bytes(stdout), bytes(stderr))
-            }
-        };
+    let (encoding, stdout, stderr) = texts(output.stdout, output.stderr);
     ExecResult {
         id: output.id,
         exit_code: code,

@@ -9,6 +9,7 @@ mod exec;
 mod session;
 mod snapshot;
 mod stored;
+mod terminal;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -48,6 +49,7 @@ pub fn module(driver: Driver, identity: Identity, shutdown: Shutdown) -> RpcModu
     snapshot::register(&mut module);
     exec::register(&mut module);
     stored::register(&mut module);
+    terminal::register(&mut module);
     module
 }
 

@@ -3,7 +3,7 @@
 use super::api::{ImageInspect, Mount, MountType};
 use super::link::{About, Link, ORDINARY};
 use super::snapshot::optional;
-use crate::engine::{CreateSpec, EngineError, GUEST_DIR, GUEST_PROGRAM};
+use crate::engine::{CreateSpec, EngineError, GUEST_DIR, GUEST_PROGRAM, GUEST_SOCKET};
 
 /// The kernel's names for architectures, by the images' names.
 const ARCHITECTURES: [(&str, &str); 6] = [
@@ -71,8 +71,14 @@ impl Guest {
 
     /// The sandbox's main program with its arguments.
     pub(super) fn command(&self) -> Vec<String> {
-        let mut words = vec![format!("{GUEST_DIR}/{GUEST_PROGRAM}"), "init".to_owned()];
-        let options = [("--user", self.runs_as_root()), ("--cwd", self.directory.as_deref())];
+        let (program, socket) =
+            (format!("{GUEST_DIR}/{GUEST_PROGRAM}"), format!("{GUEST_DIR}/{GUEST_SOCKET}"));
+        let mut words = vec![program, "init".to_owned()];
+        let options = [
+            ("--dial", Some(socket.as_str())),
+            ("--user", self.runs_as_root()),
+            ("--cwd", self.directory.as_deref()),
+        ];
         for (option, value) in options {
             words.extend(value.into_iter().flat_map(|value| [option.to_owned(), value.to_owned()]));
         }
@@ -122,7 +128,7 @@ mod tests {
     fn the_images_own_program_user_and_directory_are_handed_on() {
         let spec = CreateSpec { rights: rights(Profile::Moderate), ..create_spec("a") };
         let guest = Guest::new("/h/run/1", &spec, image("amd64"));
-        let want = "/dev/.abx/abx-init init --user dev --cwd /srv -- /entry --serve";
+        let want = "/dev/.abx/abx-init init --dial /dev/.abx/sock --user dev --cwd /srv -- /entry --serve";
         assert_eq!(guest.command().join(" "), want);
         assert_eq!(guest.runs_as_root(), Some("dev"));
     }

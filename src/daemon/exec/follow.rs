@@ -1,0 +1,235 @@
+//! Commands and terminals that run already: coming back to them, and looking at them.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use tokio::time::Instant;
+
+use super::running::Running;
+use super::{ExecRequest, Handle, Live, runnable};
+use crate::daemon::clock;
+use crate::daemon::driver::Driver;
+use crate::daemon::failure::Failure;
+use crate::daemon::guests::{Followed, Kept, Wanted};
+use crate::guest::wire::{Entry, Screen};
+use crate::model::exec::Exec;
+use crate::model::session::{Runtime, Session, Status};
+use crate::proto::errors::Kind;
+
+/// How often a terminal is looked for that another client opens or ends in the same moment.
+const ATTACH_TRIES: u32 = 3;
+
+/// A terminal, and the session that it is of.
+pub struct TerminalOf {
+    /// The session.
+    pub session: Arc<Session>,
+    /// What abx-init says of it.
+    pub entry: Entry,
+}
+
+impl Driver {
+    /// Does what the opening of a raw stream asks for: follows the command of this id, or that of the request's key;
+    /// comes back to a terminal; or starts a command.
+    ///
+    /// # Errors
+    /// As for [`Driver::follow_exec`], [`Driver::attach_terminal`] and [`Driver::exec`].
+    pub async fn open_exec(
+        &self,
+        mut request: ExecRequest,
+        follow: Option<&str>,
+        wanted: &Wanted,
+    ) -> Result<Live, Failure> {
+        if let Some(id) = follow {
+            return self.follow_exec(id, wanted).await;
+        }
+        let session = self.session(&request.session)?;
+        if let Some(key) = &request.key
+            && let Some(exec) = self.0.store.exec_keyed(&session.id, key)
+        {
+            return self.follow_exec(exec.id.as_str(), wanted).await;
+        }
+        if request.terminal.is_some() {
+            if session.runtime == Runtime::Init {
+                return self.attach_terminal(&request, wanted).await;
+            }
+            // The engine's terminals have no names to come back to.
+            request.terminal = None;
+        }
+        self.exec(request).await
+    }
+
+    /// Follows a command that was started before.
+    ///
+    /// # Errors
+    /// `exec_not_found`, `wrong_state` when the session does not run or the engine runs its commands, and the engine's
+    /// kinds.
+    pub async fn follow_exec(&self, id: &str, wanted: &Wanted) -> Result<Live, Failure> {
+        let exec = self.find_exec(id)?;
+        let session = self.followable(&exec)?;
+        match self.0.guests.follow(&session, exec.id.as_str(), wanted).await? {
+            Some(followed) => Ok(self.live(session, &exec, followed)),
+            None => Err(forgotten(&exec)),
+        }
+    }
+
+    /// Comes back to a terminal of a session, or starts one where none of this name runs.
+    ///
+    /// # Errors
+    /// As for [`Driver::exec`]; `wrong_state` when a command is given and the terminal runs another already.
+    pub async fn attach_terminal(&self, request: &ExecRequest, wanted: &Wanted) -> Result<Live, Failure> {
+        let name = request.terminal.as_deref().unwrap_or_default();
+        let session = runnable(self.session(&request.session)?)?;
+        let mut last = None;
+        for _ in 0..ATTACH_TRIES {
+            if let Some(exec) = self.terminal_exec(&session, name) {
+                if !request.cmd.is_empty() && request.cmd != exec.argv {
+                    return Err(occupied(&session, &exec, name));
+                }
+                match self.0.guests.follow(&session, exec.id.as_str(), wanted).await? {
+                    Some(followed) => {
+                        self.stamp_connected(&session).await;
+                        return Ok(self.live(session, &exec, followed));
+                    }
+                    // It ended, and the news of it is on its way.
+                    None => self.0.guests.refresh(&session).await,
+                }
+            }
+            match self.exec(request.clone()).await {
+                Ok(live) => return Ok(live),
+                // Another client was faster.
+                Err(failure) if self.terminal_exec(&session, name).is_some() => last = Some(failure),
+                Err(failure) => return Err(failure),
+            }
+        }
+        Err(last.unwrap_or_else(|| Failure::new(Kind::Busy, format!("terminal '{name}' comes and goes"))))
+    }
+
+    /// What is kept of a command's output.
+    ///
+    /// # Errors
+    /// As for [`Driver::follow_exec`].
+    pub async fn exec_output(&self, id: &str, from: (u64, u64)) -> Result<Kept, Failure> {
+        let exec = self.find_exec(id)?;
+        let session = self.followable(&exec)?;
+        let kept = self.0.guests.output(&session, exec.id.as_str(), from).await?;
+        kept.ok_or_else(|| forgotten(&exec))
+    }
+
+    /// The terminals of one session, or of all that run.
+    ///
+    /// # Errors
+    /// `session_not_found`; for one session, the engine's kinds.
+    pub async fn terminals(&self, session: Option<&str>) -> Result<Vec<TerminalOf>, Failure> {
+        let one = session.map(|name| self.session(name)).transpose()?;
+        let all = one.as_ref().map_or_else(|| self.sessions(), |session| vec![Arc::clone(session)]);
+        let mut found = Vec::new();
+        for session in all {
+            if session.runtime != Runtime::Init || session.status != Status::Running {
+                continue;
+            }
+            match self.0.guests.entries(&session).await {
+                Ok(entries) => {
+                    let terminals = entries
+                        .into_iter()
+                        .filter(|entry| !entry.terminal.is_empty() && entry.ended.is_none());
+                    found.extend(terminals.map(|entry| TerminalOf { session: Arc::clone(&session), entry }));
+                }
+                Err(error) if one.is_some() => return Err(error.into()),
+                Err(error) => tracing::warn!(%error, session = %session.name, "cannot list its terminals"),
+            }
+        }
+        Ok(found)
+    }
+
+    /// What a terminal shows.
+    ///
+    /// # Errors
+    /// `exec_not_found`, `wrong_state`, and the engine's kinds.
+    pub async fn peek(&self, session: &str, terminal: &str, scrollback: u32) -> Result<Screen, Failure> {
+        let session = runnable(self.session(session)?)?;
+        let exec = self.open_terminal(&session, terminal)?;
+        let seen = self.0.guests.peek(&session, exec.id.as_str(), scrollback).await?;
+        seen.ok_or_else(|| no_terminal(&session, terminal))
+    }
+
+    /// Ends what runs on a terminal.
+    ///
+    /// # Errors
+    /// `exec_not_found`, `wrong_state`, and the engine's kinds.
+    pub async fn close_terminal(&self, session: &str, terminal: &str) -> Result<(), Failure> {
+        let session = runnable(self.session(session)?)?;
+        let exec = self.open_terminal(&session, terminal)?;
+        // As when a window is closed: a shell ignores TERM.
+        self.0.guests.signal(&session, exec.id.as_str(), HUP).await?;
+        self.kill_exec(exec.id.as_str(), None).await.map(drop)
+    }
+
+    fn live(&self, session: Arc<Session>, exec: &Exec, followed: Followed) -> Live {
+        let Followed { mut io, command, stdout_from, stderr_from } = followed;
+        io.output = io.output.fuse().boxed();
+        let handle = Handle {
+            driver: self.clone(),
+            exec_id: exec.id.to_string(),
+            running: Arc::new(Running::Guest(command)),
+            command: exec.argv.first().cloned().unwrap_or_default(),
+            started: Instant::now(),
+            _in_use: self.0.usage.begin(&session.id),
+            session,
+        };
+        let from = (stdout_from, stderr_from);
+        Live { id: exec.id.to_string(), io, handle, followed: true, detached: exec.detached, from }
+    }
+
+    /// The session of a command whose output can be had.
+    fn followable(&self, exec: &Exec) -> Result<Arc<Session>, Failure> {
+        let session = self.0.store.session_by_id(&exec.session).ok_or_else(|| forgotten(exec))?;
+        if session.runtime != Runtime::Init {
+            let text = "the engine runs the commands of this session, and keeps no output";
+            return Err(Failure::new(Kind::WrongState, text).about(session.name.as_str()));
+        }
+        if !matches!(session.status, Status::Running | Status::Paused) {
+            let text = format!("the output of command {} went with its sandbox", exec.id);
+            return Err(Failure::new(Kind::WrongState, text).about(session.name.as_str()));
+        }
+        Ok(session)
+    }
+
+    fn terminal_exec(&self, session: &Session, name: &str) -> Option<Arc<Exec>> {
+        let mut open = self.0.store.execs(&session.id).into_iter().rev();
+        open.find(|exec| exec.ended.is_none() && exec.terminal.as_deref() == Some(name))
+    }
+
+    fn open_terminal(&self, session: &Session, name: &str) -> Result<Arc<Exec>, Failure> {
+        self.terminal_exec(session, name).ok_or_else(|| no_terminal(session, name))
+    }
+
+    async fn stamp_connected(&self, session: &Session) {
+        let now = clock::now();
+        let stamped = self.0.store.update(&session.id, move |s| {
+            s.last_active = now;
+            s.last_connected = Some(now);
+        });
+        if let Err(error) = stamped.await {
+            tracing::warn!(%error, session = %session.name, "cannot note that somebody attached");
+        }
+    }
+}
+
+/// The signal of a terminal that is gone.
+const HUP: i32 = 1;
+
+fn forgotten(exec: &Exec) -> Failure {
+    Failure::new(Kind::ExecNotFound, format!("nothing is kept of command {} any more", exec.id))
+}
+
+fn no_terminal(session: &Session, name: &str) -> Failure {
+    let text = format!("session '{}' has no terminal '{name}'", session.name);
+    Failure::new(Kind::ExecNotFound, text).hint(format!("abx attach {} --terminal {name}", session.name))
+}
+
+fn occupied(session: &Session, exec: &Exec, name: &str) -> Failure {
+    let running = exec.argv.first().map(String::as_str).unwrap_or_default();
+    let text = format!("terminal '{name}' of session '{}' runs {running} already", session.name);
+    Failure::new(Kind::WrongState, text)
+        .hint(format!("abx attach {} comes back to it; --terminal NAME opens another", session.name))
+}

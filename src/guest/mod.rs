@@ -2,6 +2,9 @@
 //!
 //! Knows nothing of the daemon but [`wire`], what the two say to each other.
 
+#[cfg(feature = "guest")]
+#[cfg_attr(not(test), expect(dead_code, reason = "terminals are its user, and come next"))]
+mod screen;
 pub mod wire;
 
 use std::process::ExitCode;

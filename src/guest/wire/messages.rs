@@ -236,6 +236,8 @@ payloads! {
     }
 }
 
+impl Copy for Size {}
+
 impl Failed {
     /// There is no such program: 127.
     pub const NOT_FOUND: u8 = 1;

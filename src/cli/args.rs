@@ -8,6 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Par
 use super::args_exec::{ExecsCommand, TerminalCommand};
 use super::args_session::{ListArgs, SessionCommand, SnapshotCommand};
 use crate::config::parse_duration_ms;
+use crate::proto::execs::MAIN_TERMINAL;
 
 /// Named, persistent sandboxes for coding agents.
 #[derive(Debug, Parser)]
@@ -164,17 +165,26 @@ pub(crate) struct RunArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Leave with the detach keys; what runs in the sandbox goes on. In this version
-each attach opens a fresh shell (or CMD): it does not come back to the one that
-was left.")]
+Leave with the detach keys; what runs in the sandbox goes on, and the next attach
+comes back to it. Any number may be attached to one terminal: all see it, all
+that are not --read-only type, and its size follows who typed last.")]
 pub(crate) struct AttachArgs {
     /// The session, by its name or its sandbox's
     pub(crate) name: String,
+    /// The terminal: come back to it, or open it if it is not there
+    #[arg(long, value_name = "T", default_value = MAIN_TERMINAL)]
+    pub(crate) terminal: String,
+    /// Watch only: neither keys nor this terminal's size count
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// Lines of what scrolled away to show above the screen
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) scrollback: u32,
     /// Keys that leave: characters and ctrl-X, separated by commas; none switches them off. The first
     /// one typed twice is sent once
     #[arg(long, value_name = "K", default_value = super::detach::DEFAULT)]
     pub(crate) detach_keys: super::detach::Keys,
-    /// The command and its arguments [default: the session's shell]
+    /// The command to open the terminal with, and its arguments [default: the session's shell]
     #[arg(last = true, value_name = "CMD")]
     pub(crate) cmd: Vec<String>,
 }

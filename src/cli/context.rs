@@ -2,7 +2,8 @@
 
 use std::cell::Cell;
 use std::io::{BufRead, IsTerminal, stderr, stdin};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::value::RawValue;
 
@@ -16,6 +17,12 @@ use crate::paths::Home;
 use crate::proto::methods::Method;
 use crate::proto::stream::Open;
 use crate::proto::version::VERSION;
+
+/// How long a command whose daemon stops waits for the next one: as long as a stop and a start may take.
+const SUCCESSOR_LIMIT: Duration = Duration::from_secs(15);
+
+/// Between two looks for it.
+const SUCCESSOR_PAUSE: Duration = Duration::from_millis(50);
 
 /// One run of the command line.
 pub(crate) struct Context {
@@ -115,6 +122,27 @@ impl Context {
             self.compare_versions(&stream.opened().version);
         }
         Ok(stream)
+    }
+
+    /// Follows a command on a new connection after the one before was lost. A daemon that is being stopped is not started
+    /// again, but one that takes its place is waited for.
+    ///
+    /// # Errors
+    /// As the client's.
+    pub(crate) fn open_again(&self, open: &Open, stopped: bool) -> Result<RawStream, StreamError> {
+        if !stopped {
+            return self.connector.open(open);
+        }
+        let connector = self.connector.without_autostart();
+        let deadline = Instant::now() + SUCCESSOR_LIMIT;
+        loop {
+            match connector.open(open) {
+                Err(StreamError::Connect { .. } | StreamError::Gone { .. }) if Instant::now() < deadline => {
+                    sleep(SUCCESSOR_PAUSE);
+                }
+                opened => return opened,
+            }
+        }
     }
 
     /// Calls a method; its progress is shown.

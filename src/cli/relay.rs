@@ -9,6 +9,8 @@ use std::thread;
 
 use nix::poll::PollFlags;
 
+use super::cmd::session::quoted;
+use super::context::Context;
 use super::detach::{Keys, Splitter, Typed};
 use super::failure::{Failure, chain};
 use super::modes::Tracker;
@@ -16,15 +18,17 @@ use super::output::{end_by_broken_pipe, raw_stderr, raw_stdout, wait_until};
 use super::signals::{Control, End, Live, Verdict, Watch};
 use super::terminal::RawMode;
 use crate::client::{Frame, RawStream, Sender};
-use crate::proto::stream::{Exit, Size};
+use crate::proto::errors::Kind;
+use crate::proto::stream::{Exit, Open, Size};
 
 /// Bytes of input read at once: a terminal gives less, a pipe holds as much.
 const INPUT_BYTES: usize = 64 * 1024;
 
 /// What to connect with the command.
-pub(crate) struct Relay {
+pub(crate) struct Relay<'a> {
     stream: RawStream,
     watch: Watch,
+    again: Again<'a>,
     /// Whether standard input is passed on.
     pub(crate) input: bool,
     /// The size the command's terminal was opened with, if it has one.
@@ -35,10 +39,21 @@ pub(crate) struct Relay {
     pub(crate) raw: Option<RawMode>,
 }
 
-impl Relay {
-    /// Connects nothing but output yet.
-    pub(crate) fn new(stream: RawStream, watch: Watch) -> Self {
-        Self { stream, watch, input: false, tty: None, keys: None, raw: None }
+/// How to follow the command when its connection is lost.
+struct Again<'a> {
+    context: &'a Context,
+    open: Open,
+    /// Bytes of both outputs that have come.
+    seen: (u64, u64),
+}
+
+impl<'a> Relay<'a> {
+    /// Connects nothing but output yet. `open` is what the stream was opened with.
+    pub(crate) fn new(context: &'a Context, stream: RawStream, open: Open, watch: Watch) -> Self {
+        let opened = stream.opened();
+        let seen = (opened.stdout_from, opened.stderr_from);
+        let again = Again { context, open, seen };
+        Self { stream, watch, again, input: false, tty: None, keys: None, raw: None }
     }
 
     /// Runs until the command ends, the user leaves, or a signal ends this process. The terminal is as it was
@@ -47,12 +62,15 @@ impl Relay {
     /// # Errors
     /// When the stream breaks, an output cannot be written, or the terminal cannot be made raw.
     pub(crate) fn run(self) -> Result<End, Failure> {
-        let Self { mut stream, watch, input, tty, keys, raw } = self;
+        let Self { mut stream, watch, mut again, input, tty, keys, raw } = self;
         if let Some(raw) = &raw {
             raw.pass_keys().map_err(|error| not_raw(&error))?;
         }
         let verdict = Verdict::default();
         let sender = stream.sender();
+        // A file of which a piece may be missing must not look whole: only keys may be lost.
+        let follows = stream.opened().durable && (tty.is_some() || !input);
+        sender.set_comes_back(follows);
         let (control, queue) = channel();
         let controls = sender.clone();
         thread::spawn(move || send_controls(&controls, &queue));
@@ -62,7 +80,8 @@ impl Relay {
             thread::spawn(move || send_input(&sender, keys.as_ref(), &verdict));
         }
         let mut tracker = Tracker::default();
-        let result = pump(&mut stream, tty.is_some().then_some(&mut tracker));
+        let tracked = tty.is_some().then_some(&mut tracker);
+        let result = pump(&mut stream, tracked, follows.then_some(&mut again), &verdict);
         let end = match (verdict.take(), result) {
             (Some(end), _) => Ok(end),
             (None, result) => result.map(End::Exit),
@@ -83,15 +102,23 @@ impl Relay {
     }
 }
 
-fn pump(stream: &mut RawStream, mut tracker: Option<&mut Tracker>) -> Result<Exit, Failure> {
+fn pump(
+    stream: &mut RawStream,
+    mut tracker: Option<&mut Tracker>,
+    mut again: Option<&mut Again<'_>>,
+    verdict: &Verdict,
+) -> Result<Exit, Failure> {
     let open = |error| Failure::local("failed to use the standard streams", &error);
     let mut stdout = raw_stdout().map_err(open)?;
     let mut stderr = raw_stderr().map_err(open)?;
     loop {
-        match stream.next_frame()? {
-            Frame::Stdout(bytes) => {
+        let lost = match stream.next_frame() {
+            Ok(Frame::Stdout(bytes)) => {
                 if let Some(tracker) = &mut tracker {
                     tracker.watch(bytes);
+                }
+                if let Some(again) = &mut again {
+                    again.seen.0 += bytes.len() as u64;
                 }
                 if let Err(error) = stdout.write_all(bytes) {
                     if error.kind() == io::ErrorKind::BrokenPipe && tracker.is_none() {
@@ -99,12 +126,49 @@ fn pump(stream: &mut RawStream, mut tracker: Option<&mut Tracker>) -> Result<Exi
                     }
                     return Err(Failure::local("failed to write to standard output", &error));
                 }
+                continue;
             }
-            // Nobody who reads it, nobody to tell.
-            Frame::Stderr(bytes) => drop(stderr.write_all(bytes)),
-            Frame::Exit(exit) => return Ok(exit),
-            Frame::Error(error) => return Err(Failure::from_wire(error, None)),
+            Ok(Frame::Stderr(bytes)) => {
+                if let Some(again) = &mut again {
+                    again.seen.1 += bytes.len() as u64;
+                }
+                // Nobody who reads it, nobody to tell.
+                let _ = stderr.write_all(bytes);
+                continue;
+            }
+            Ok(Frame::Exit(exit)) => return Ok(exit),
+            Ok(Frame::Error(error)) if error.kind() == Some(Kind::ShuttingDown) => {
+                (Failure::from_wire(error, None), true)
+            }
+            Ok(Frame::Error(error)) => return Err(Failure::from_wire(error, None)),
+            Err(error) => (Failure::from(error), false),
+        };
+        let (failure, stopped) = lost;
+        match &mut again {
+            Some(again) if !verdict.is_given() => again.follow(stream, failure, stopped)?,
+            _ => return Err(failure),
         }
+    }
+}
+
+impl Again<'_> {
+    /// Follows the command on a new connection, from where this one ended.
+    fn follow(&mut self, stream: &mut RawStream, lost: Failure, stopped: bool) -> Result<(), Failure> {
+        let open = Open {
+            follow: Some(stream.opened().exec.clone()),
+            stdout_from: self.seen.0,
+            stderr_from: self.seen.1,
+            terminal: None,
+            key: None,
+            ..self.open.clone()
+        };
+        let Ok(opened) = self.context.open_again(&open, stopped) else {
+            let command = quoted(&stream.opened().exec);
+            return Err(lost.with_hint(format!("abx exec logs {command}")));
+        };
+        (self.seen.0, self.seen.1) = (opened.opened().stdout_from, opened.opened().stderr_from);
+        stream.resume(opened);
+        Ok(())
     }
 }
 

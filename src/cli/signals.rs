@@ -40,6 +40,11 @@ impl Verdict {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(end);
     }
 
+    /// Whether there is one.
+    pub(crate) fn is_given(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Takes it.
     pub(crate) fn take(&self) -> Option<End> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()

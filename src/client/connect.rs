@@ -192,6 +192,12 @@ impl Connector {
         self.autostart
     }
 
+    /// The same, but starts no daemon.
+    #[must_use]
+    pub fn without_autostart(&self) -> Self {
+        Self { autostart: false, ..self.clone() }
+    }
+
     #[cfg(test)]
     pub(crate) fn with_program(self, program: PathBuf) -> Self {
         Self { program: Some(program), ..self }
@@ -229,7 +235,7 @@ impl Connector {
     /// As [`Connector::connect`], or when the daemon refuses to run the command.
     pub fn open(&self, open: &Open) -> Result<RawStream, StreamError> {
         let answers = || {
-            let probe = Self { autostart: false, ..self.clone() };
+            let probe = self.without_autostart();
             probe.reach(|stream| probe.greet(stream, PROBE, None)).map(drop)
         };
         let opened = self.reach(|stream| match RawStream::open(stream, open, &answers) {

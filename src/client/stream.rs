@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -83,8 +83,24 @@ pub struct RawStream {
 /// The way in. Clones share it; a frame is never torn by another.
 #[derive(Debug, Clone)]
 pub struct Sender {
+    way: Arc<Way>,
+}
+
+#[derive(Debug)]
+struct Way {
+    /// One frame at a time.
+    turn: Mutex<()>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
     socket: Arc<UnixStream>,
-    turn: Arc<Mutex<()>>,
+    /// Counts the connections.
+    generation: u64,
+    /// Whether another connection may come when this one is lost.
+    comes_back: bool,
 }
 
 #[derive(Deserialize)]
@@ -110,10 +126,9 @@ impl RawStream {
             return Err(StreamError::TooLarge { bytes });
         }
         stream.set_read_timeout(Some(OPEN_PATIENCE)).map_err(gone)?;
-        let writer =
-            Sender { socket: Arc::new(stream.try_clone().map_err(gone)?), turn: Arc::new(Mutex::new(())) };
+        let writer = Sender::new(stream.try_clone().map_err(gone)?);
         let mut reader = BufReader::with_capacity(READ_AHEAD_BYTES, stream);
-        let sent = (&*writer.socket).write_all(&opening);
+        let sent = (&*writer.socket()).write_all(&opening);
         // A daemon that closed early may still have said why.
         let line = match (read_answer(&mut reader, alive), sent) {
             (Err(StreamError::Gone { .. }), Err(source)) => return Err(gone(source)),
@@ -136,6 +151,13 @@ impl RawStream {
     /// What the daemon said when the command began.
     pub fn opened(&self) -> &Opened {
         &self.opened
+    }
+
+    /// Goes on with the connection of another, which follows the same command. Its senders go on, too.
+    pub fn resume(&mut self, other: RawStream) {
+        self.writer.move_to(&other.writer);
+        self.reader = other.reader;
+        self.opened = other.opened;
     }
 
     /// The way in.
@@ -174,6 +196,36 @@ impl RawStream {
 }
 
 impl Sender {
+    fn new(socket: UnixStream) -> Self {
+        let state = State { socket: Arc::new(socket), generation: 0, comes_back: false };
+        Self {
+            way: Arc::new(Way { turn: Mutex::new(()), state: Mutex::new(state), changed: Condvar::new() }),
+        }
+    }
+
+    /// Whether what is sent while the connection is lost is dropped, and sending goes on when it is back; without it,
+    /// sending fails then. For the keys of a terminal, not for a file of which a piece would be missing.
+    pub fn set_comes_back(&self, comes_back: bool) {
+        self.state().comes_back = comes_back;
+        self.way.changed.notify_all();
+    }
+
+    fn socket(&self) -> Arc<UnixStream> {
+        Arc::clone(&self.state().socket)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.way.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn move_to(&self, other: &Sender) {
+        let socket = other.socket();
+        let mut state = self.state();
+        state.socket = socket;
+        state.generation += 1;
+        self.way.changed.notify_all();
+    }
+
     /// Sends bytes of input. Blocks while the command does not read.
     ///
     /// # Errors
@@ -207,18 +259,26 @@ impl Sender {
         self.frame(FrameKind::Signal, &[number])
     }
 
-    /// Ends the connection at once, also for a thread that waits on it.
+    /// Ends the connection at once, also for a thread that waits on it. No other comes.
     pub fn hang_up(&self) {
+        self.set_comes_back(false);
         // Fails only when the connection is gone already.
-        let _ = self.socket.shutdown(Shutdown::Both);
+        let _ = self.socket().shutdown(Shutdown::Both);
     }
 
     fn frame(&self, kind: FrameKind, payload: &[u8]) -> io::Result<()> {
         let mut frame = Vec::with_capacity(HEADER_BYTES + payload.len());
         frame.extend_from_slice(&header(kind, payload.len()));
         frame.extend_from_slice(payload);
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        (&*self.socket).write_all(&frame)
+        let _turn = self.way.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let (socket, generation) = {
+            let state = self.state();
+            (Arc::clone(&state.socket), state.generation)
+        };
+        let Err(error) = (&*socket).write_all(&frame) else { return Ok(()) };
+        let lost = |state: &mut State| state.comes_back && state.generation == generation;
+        let state = self.way.changed.wait_while(self.state(), lost).unwrap_or_else(PoisonError::into_inner);
+        if state.generation == generation { Err(error) } else { Ok(()) }
     }
 }
 
@@ -320,7 +380,7 @@ mod tests {
     #[test]
     fn frames_of_several_threads_are_never_torn() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
-        let sender = Sender { socket: Arc::new(ours), turn: Arc::new(Mutex::new(())) };
+        let sender = Sender::new(ours);
         let threads: Vec<_> = (0..4_u8)
             .map(|n| {
                 let sender = sender.clone();
@@ -339,5 +399,31 @@ mod tests {
         for thread in threads {
             thread.join().expect("no panic").expect("sent");
         }
+    }
+
+    #[test]
+    fn keys_are_dropped_while_a_connection_is_lost_and_pass_when_it_is_back() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let sender = Sender::new(ours);
+        drop(theirs);
+        sender.input(b"a").expect_err("nobody is there, and nobody comes");
+        sender.set_comes_back(true);
+        let typing = std::thread::spawn({
+            let sender = sender.clone();
+            move || sender.input(b"lost").and_then(|()| sender.input(b"b"))
+        });
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        sender.move_to(&Sender::new(ours));
+        typing.join().expect("no panic").expect("sent");
+        let mut frame = [0; HEADER_BYTES + 1];
+        theirs.read_exact(&mut frame).expect("a frame");
+        assert_eq!(frame[HEADER_BYTES], b'b');
+        drop(theirs);
+        let waiting = std::thread::spawn({
+            let sender = sender.clone();
+            move || sender.input(b"c")
+        });
+        sender.hang_up();
+        waiting.join().expect("no panic").expect_err("no other connection comes");
     }
 }

@@ -12,6 +12,7 @@ use crate::cli::output::clean;
 use crate::cli::relay::{self, Relay};
 use crate::cli::signals::{End, Watch};
 use crate::cli::terminal;
+use crate::proto::execs::MAIN_TERMINAL;
 use crate::proto::stream::Open;
 
 /// Opens a terminal and gives the exit code of what ran in it.
@@ -26,40 +27,54 @@ pub(crate) fn run(context: &Context, args: AttachArgs) -> Result<u8, Failure> {
     let size = terminal::size(io::stdout());
     let open = Open {
         session: args.name.clone(),
-        cmd: args.cmd,
+        cmd: args.cmd.clone(),
         env,
         tty: size,
         stdin: true,
         attach: true,
+        terminal: Some(args.terminal.clone()),
+        read_only: args.read_only,
+        scrollback: args.scrollback,
         ..Open::default()
     };
     // First: a terminal that cannot be used must not leave a shell behind.
     let raw = relay::raw_mode(&watch)?;
     let stream = context.open(&open)?;
-    let keys = args.detach_keys;
+    let keys = args.detach_keys.clone();
     context.output.note(&if keys.is_none() {
         "Attached; it ends with what runs in it (detach keys are off)".to_owned()
     } else {
         format!("Detach with {keys}")
     });
-    let mut relay = Relay::new(stream, watch);
+    let durable = stream.opened().durable;
+    let mut relay = Relay::new(context, stream, open, watch);
     relay.input = true;
     relay.tty = size;
     relay.keys = Some(keys);
     relay.raw = Some(raw);
     let end = relay.run()?;
-    if let Some(line) = last_line(&end, &args.name) {
+    if let Some(line) = last_line(&end, &args, durable) {
         context.output.note(&line);
     }
     Ok(relay::exit_code(&end))
 }
 
-fn last_line(end: &End, name: &str) -> Option<String> {
+fn last_line(end: &End, args: &AttachArgs, durable: bool) -> Option<String> {
+    let name = quoted(&args.name);
     match end {
+        End::Detached if durable => {
+            let terminal = match args.terminal.as_str() {
+                MAIN_TERMINAL => String::new(),
+                terminal => format!(" --terminal {}", quoted(terminal)),
+            };
+            Some(format!(
+                "Detached from {}. What runs in it goes on; abx attach {name}{terminal} comes back to it.",
+                clean(&args.name)
+            ))
+        }
         End::Detached => Some(format!(
-            "Detached from {}. What runs in it goes on; abx attach {} opens a fresh shell.",
-            clean(name),
-            quoted(name)
+            "Detached from {}. What runs in it goes on; abx attach {name} opens a fresh shell.",
+            clean(&args.name)
         )),
         End::Exit(exit) => exit.reason.as_ref().map(|reason| format!("abx: {}", clean(reason))),
         End::Signal(_) => None,

@@ -64,7 +64,7 @@ pub(crate) fn run(context: &Context, args: RunArgs) -> Result<u8, Failure> {
     let raw = (tty.is_some() && args.interactive && io::stdin().is_terminal())
         .then(|| relay::raw_mode(&watch))
         .transpose()?;
-    let mut relay = Relay::new(context.open(&open)?, watch);
+    let mut relay = Relay::new(context, context.open(&open)?, open, watch);
     relay.input = args.interactive;
     relay.tty = tty;
     relay.raw = raw;

@@ -12,6 +12,7 @@ use crate::cli::failure::Failure;
 use crate::cli::output::clean;
 use crate::cli::relay::on_terminal;
 use crate::cli::start_args::{environment, parse_volume, parse_workspace};
+use crate::proto::execs::MAIN_TERMINAL;
 use crate::proto::methods::{SessionStart, StartParams};
 use crate::proto::types::{Limits, Network, Profile};
 
@@ -36,7 +37,15 @@ pub(crate) fn run(context: &Context, args: StartArgs) -> Result<u8, Failure> {
     }
     let name = understand::<SessionStart>(&raw)?.name;
     let detach_keys = detach::DEFAULT.parse().map_err(Failure::usage)?;
-    attach::run(context, AttachArgs { name, detach_keys, cmd: Vec::new() }).map_err(Failure::for_exec)
+    let args = AttachArgs {
+        name,
+        terminal: MAIN_TERMINAL.to_owned(),
+        read_only: false,
+        scrollback: 0,
+        detach_keys,
+        cmd: Vec::new(),
+    };
+    attach::run(context, args).map_err(Failure::for_exec)
 }
 
 /// The parameters that a command line asks for.

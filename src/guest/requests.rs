@@ -42,7 +42,12 @@ impl Guest {
         }
         match kind {
             Kind::Input => self.take_input(stream, payload),
-            Kind::InputEnd => self.on(stream, |command, _| command.input.end()),
+            Kind::InputEnd => self.on(stream, |command, at| {
+                // A terminal is there for the next who types.
+                if command.terminal.is_none() && command.followers[at].writes {
+                    command.input.end();
+                }
+            }),
             Kind::Credit => {
                 let credit = Credit::decode(&payload)?;
                 self.on(stream, |command, at| command.followers[at].give(credit.bytes))

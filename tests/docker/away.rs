@@ -92,7 +92,7 @@ fn an_engine_that_goes_away_changes_no_status_and_heals_without_a_restart() {
         ("session.save", json!({"name": "kept"})),
         ("session.delete", json!({"name": "kept"})),
         ("session.start", json!({"name": "new", "image": busybox_image()})),
-        ("exec.run", json!({"session": "kept", "cmd": ["true"]})),
+        ("exec.run", json!({"session": "killed", "cmd": ["true"]})),
     ] {
         let refused = world.refuse(method, params);
         assert_eq!(refused["data"]["kind"], "engine_unavailable", "{method}: {refused}");
@@ -101,6 +101,7 @@ fn an_engine_that_goes_away_changes_no_status_and_heals_without_a_restart() {
             "{method} does not say where it looked: {refused}"
         );
     }
+    assert_eq!(world.sh("kept", "echo without it")["stdout"], "without it\n");
     assert_eq!(
         (world.field("kept", "status"), world.field("killed", "status")),
         (json!("running"), json!("running"))

@@ -4,6 +4,7 @@ mod away;
 mod cli;
 mod engine;
 mod exec;
+mod guest;
 mod link;
 mod pull;
 mod sessions;

@@ -32,8 +32,7 @@ pub(super) fn body(spec: &CreateSpec, cpus: Option<u64>, guest: Option<&Guest>) 
         cmd: Some(Vec::new()),
         working_dir: session.workspace.as_ref().map(|workspace| workspace.target.clone()),
         user: guest.and_then(Guest::runs_as_root).map(|_| "0".to_owned()),
-        // What the image's own program wants to hear is between it and abx-init.
-        stop_signal: guest.map(|_| "SIGTERM".to_owned()),
+        stop_signal: guest.and_then(Guest::stop_signal).map(str::to_owned),
         labels: Some(labels.into_iter().collect()),
         attach_stdin: Some(false),
         attach_stdout: Some(false),

@@ -15,6 +15,9 @@ const ARCHITECTURES: [(&str, &str); 6] = [
     ("s390x", "s390x"),
 ];
 
+/// What abx-init is stopped by.
+const TERM: &str = "SIGTERM";
+
 /// What has to be known of an image for abx-init to stand in for its main program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Guest {
@@ -29,6 +32,8 @@ pub(super) struct Guest {
     directory: Option<String>,
     /// The image's own entrypoint and command.
     main: Vec<String>,
+    /// Whether the image asks for another signal than abx-init listens to.
+    other_signal: bool,
 }
 
 /// How abx-init gets into the sandbox; none where the session asks for none, or the program is not for this image.
@@ -60,6 +65,7 @@ impl Guest {
             user: config.user.unwrap_or_default(),
             root: !spec.rights.cap_drop.contains(&"ALL"),
             directory: config.working_dir.filter(|dir| !dir.is_empty()),
+            other_signal: config.stop_signal.is_some_and(|signal| !signal.is_empty() && signal != TERM),
             main: words.into_iter().flatten().flatten().collect(),
         }
     }
@@ -67,6 +73,12 @@ impl Guest {
     /// The image's user, where the main program is root instead.
     pub(super) fn runs_as_root(&self) -> Option<&str> {
         Some(self.user.as_str()).filter(|user| self.root && !user.is_empty())
+    }
+
+    /// The signal by which the sandbox is stopped, where the image's is another. What is not said here stays unsaid in
+    /// snapshots.
+    pub(super) fn stop_signal(&self) -> Option<&'static str> {
+        self.other_signal.then_some(TERM)
     }
 
     /// The sandbox's main program with its arguments.

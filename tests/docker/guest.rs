@@ -1,0 +1,199 @@
+//! Sandboxes whose commands abx-init runs: in any image, with any rights, and across daemons.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::engine::{busybox_image, docker};
+use crate::support::{World, until};
+
+/// Prints 1 where abx-init is the parent; the engine's commands have a parent outside.
+const PARENT: &str = "echo $PPID";
+
+/// An image of this test's own, which goes with it.
+struct Image(String);
+
+impl Image {
+    /// What `docker commit` with these instructions makes of the test image.
+    fn with(name: &str, changes: &[&str]) -> Self {
+        let id = docker(&["create", &busybox_image()]);
+        let name = format!("abx-test-{name}:{}", std::process::id());
+        let mut arguments = vec!["commit"];
+        arguments.extend(changes.iter().flat_map(|change| ["-c", change]));
+        arguments.extend([id.as_str(), &name]);
+        assert!(!docker(&arguments).is_empty(), "the image was not made");
+        docker(&["rm", &id]);
+        Self(name)
+    }
+
+    /// One that holds nothing at all.
+    fn empty() -> Self {
+        let name = format!("abx-test-empty:{}", std::process::id());
+        let archive = Command::new("tar")
+            .args(["-cf", "-", "-T", "/dev/null"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("tar runs");
+        let import = Command::new("docker")
+            .args(["import", "-c", "CMD [\"/nothing\"]", "-", &name])
+            .stdin(archive.stdout.expect("piped"))
+            .stdout(Stdio::null())
+            .status();
+        assert!(import.expect("docker runs").success(), "the image was not made");
+        Self(name)
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        docker(&["rmi", "-f", &self.0]);
+    }
+}
+
+fn start(world: &World, name: &str, image: &str, more: Value) {
+    let mut params = json!({"name": name, "image": image});
+    params.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+    world.call("session.start", params);
+}
+
+fn says(world: &World, name: &str, script: &str) -> String {
+    let result = world.sh(name, script);
+    assert_eq!(result["exit_code"], 0, "{script}: {result}");
+    result["stdout"].as_str().expect("text").trim().to_owned()
+}
+
+#[test]
+fn a_daemon_that_was_killed_finds_its_running_sandboxes_again() {
+    let Some(mut world) = World::new() else { return };
+    world.start("a");
+    assert_eq!(world.field("a", "runtime"), "init");
+    assert_eq!(says(&world, "a", PARENT), "1");
+    for _ in 0..3 {
+        world.restart(None);
+        assert_eq!(says(&world, "a", PARENT), "1");
+    }
+    world.call("session.pause", json!({"name": "a"}));
+    world.restart(None);
+    world.call("session.unpause", json!({"name": "a"}));
+    assert_eq!(says(&world, "a", PARENT), "1");
+}
+
+#[test]
+fn the_images_user_directory_and_environment_hold_and_its_own_program_runs() {
+    let Some(world) = World::new() else { return };
+    let image = Image::with(
+        "kept",
+        &[
+            "USER dev",
+            "WORKDIR /tmp",
+            "ENV COLOUR=green",
+            "ENTRYPOINT [\"/bin/sh\", \"-c\", \"echo $COLOUR $(id -un) $PWD $0 >/tmp/main; exec sleep 1000\"]",
+            "CMD [\"argument\"]",
+        ],
+    );
+    start(&world, "a", &image.0, json!({}));
+    until("the image's own program to run", || {
+        (says(&world, "a", "cat /tmp/main || true") == "green dev /tmp argument").then_some(())
+    });
+    assert_eq!(says(&world, "a", "echo $COLOUR $(id -un) $PWD $PPID $HOME"), "green dev /tmp 1 /home/dev");
+    let root = json!({"session": "a", "cmd": ["id", "-un"], "user": "root"});
+    assert_eq!(world.call("exec.run", root)["stdout"], "root\n");
+    let begun = Instant::now();
+    let saved = world.call("session.save", json!({"name": "a"}));
+    assert!(begun.elapsed() < Duration::from_secs(8), "TERM was not heard");
+    let excluded = saved["snapshot"]["excluded"].to_string();
+    assert!(!excluded.contains(".abx") && !excluded.contains("abx-init"), "{excluded}");
+    let id = saved["snapshot"]["image_id"].as_str().expect("an id").to_owned();
+    for field in
+        [".Config.User", ".Config.WorkingDir", ".Config.Entrypoint", ".Config.Cmd", ".Config.StopSignal"]
+    {
+        let read = |image: &str| docker(&["inspect", "-f", &format!("{{{{json {field}}}}}"), image]);
+        assert_eq!(read(&id), read(&image.0), "{field}");
+    }
+    // Going back makes a container from the snapshot.
+    let snapshot = saved["snapshot"]["name"].clone();
+    world.call("session.resume", json!({"name": "a", "snapshot": snapshot}));
+    assert_eq!(says(&world, "a", "echo $(id -un) $PWD $PPID"), "dev /tmp 1");
+}
+
+#[test]
+fn an_image_that_holds_nothing_makes_a_sandbox_all_the_same() {
+    let Some(world) = World::new() else { return };
+    let image = Image::empty();
+    start(&world, "a", &image.0, json!({}));
+    let refused = world.refuse("exec.run", json!({"session": "a", "cmd": ["sh"]}));
+    assert_eq!(refused["data"]["kind"], "command_not_found", "{refused}");
+    let begun = Instant::now();
+    world.call("session.stop", json!({"name": "a"}));
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    world.call("session.resume", json!({"name": "a"}));
+    assert_eq!((world.field("a", "status"), world.field("a", "runtime")), (json!("running"), json!("init")));
+}
+
+#[test]
+fn a_sandbox_without_any_rights_runs_commands_as_its_images_user() {
+    let Some(world) = World::new() else { return };
+    let image = Image::with("rights", &["USER dev"]);
+    start(&world, "a", &image.0, json!({"profile": "restrictive"}));
+    assert_eq!(says(&world, "a", "echo $(id -un) $PPID"), "dev 1");
+    // That needs more than abx-init has.
+    let root = json!({"session": "a", "cmd": ["id", "-un"], "user": "root"});
+    assert_eq!(world.call("exec.run", root)["stdout"], "root\n");
+    start(&world, "b", &busybox_image(), json!({"profile": "restrictive"}));
+    assert_eq!(says(&world, "b", "echo $(id -un) $PPID"), "root 1");
+}
+
+#[test]
+fn a_sandbox_that_was_made_without_abx_init_has_its_commands_run_by_the_engine() {
+    let Some(mut world) = World::new() else { return };
+    let home = format!("dev.abx.session.home={}", world.home.root().display());
+    let made = docker(&[
+        "run",
+        "-d",
+        "--init",
+        "--name",
+        &format!("session-old-{}", std::process::id()),
+        "--label",
+        &home,
+        "--label",
+        "dev.abx.session.id=01920000-0000-7000-8000-00000000c0de",
+        "--label",
+        "dev.abx.session.name=old",
+        &busybox_image(),
+        "sleep",
+        "2147483647",
+    ]);
+    assert!(!made.is_empty(), "the container was not made");
+    // Its row is made again from its labels.
+    world.restart(None);
+    let name = until("the row to come back", || {
+        let all = world.call("session.list", json!({}));
+        Some(all.as_array()?.first()?["name"].as_str()?.to_owned())
+    });
+    assert_eq!(world.field(&name, "runtime"), "engine");
+    assert_eq!(says(&world, &name, PARENT), "0");
+    world.call("session.stop", json!({"name": name}));
+    world.call("session.resume", json!({"name": name}));
+    assert_eq!(says(&world, &name, PARENT), "0");
+}
+
+#[test]
+fn a_programs_connection_is_refused_and_the_daemons_files_stay_out_of_reach() {
+    let Some(world) = World::new() else { return };
+    world.start("a");
+    for script in ["touch /dev/.abx/x", "rm /dev/.abx/sock", "ls /dev/.abx/.."] {
+        let result = world.sh("a", &format!("{script} 2>&1"));
+        assert!(script.starts_with("ls") || result["exit_code"] != 0, "{script}: {result}");
+    }
+    let run = world.home.root().join("run");
+    let mount = json!({"name": "b", "image": busybox_image(), "mounts": [{"source": run, "target": "/x"}]});
+    assert_eq!(world.refuse("session.start", mount)["data"]["kind"], "workspace_missing");
+    let directories =
+        |run: &Path| fs::read_dir(run).expect("there").flatten().filter(|e| e.path().is_dir()).count();
+    assert_eq!(directories(&run), 1);
+    world.call("session.delete", json!({"name": "a"}));
+    assert_eq!(directories(&run), 0);
+}

@@ -1,5 +1,6 @@
 //! An engine in memory, for tests of what stands above: it can fail, wait at a gate, be away, and lose containers.
 
+mod archive;
 mod gate;
 mod script;
 mod world;
@@ -12,11 +13,12 @@ use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use tokio::sync::mpsc;
 
+pub use self::archive::FakeFile;
 pub use self::gate::Gate;
 use self::world::{Container, Effect, State, conflict, has, no_image};
 use super::{
-    About, CommitSpec, CreateSpec, Engine, EngineError, ExecIo, ExecSpec, ExecState, Hint, Image, Observed,
-    Progress, PullProgress, RunState, WindowSize, labels,
+    About, Archive, ArchiveSource, CommitSpec, CreateSpec, Engine, EngineError, ExecIo, ExecSpec, ExecState,
+    Hint, Image, ImageDefaults, Observed, PathStat, Progress, PullProgress, RunState, WindowSize, labels,
 };
 use crate::model::id::SnapshotId;
 use crate::model::session::Excluded;
@@ -127,7 +129,9 @@ impl FakeEngine {
             ports: Vec::new(),
             mounts: Vec::new(),
         };
-        inner.containers.insert(id.clone(), Container { observed, excluded: Vec::new() });
+        inner
+            .containers
+            .insert(id.clone(), Container { observed, excluded: Vec::new(), files: BTreeMap::new() });
         id
     }
 
@@ -398,6 +402,36 @@ impl Engine for FakeEngine {
             Ok(())
         })
         .await
+    }
+
+    async fn image_defaults(&self, sandbox_id: &str) -> Result<ImageDefaults, EngineError> {
+        self.call("image_defaults", sandbox_id, |state| {
+            state.get(sandbox_id)?;
+            Ok(state.image_defaults.clone())
+        })
+        .await
+    }
+
+    async fn stat_path(&self, sandbox_id: &str, path: &str) -> Result<Option<PathStat>, EngineError> {
+        self.call("stat_path", sandbox_id, |state| state.stat_path(sandbox_id, path)).await
+    }
+
+    async fn read_archive(&self, sandbox_id: &str, path: &str) -> Result<Archive, EngineError> {
+        self.call("read_archive", sandbox_id, |state| state.read_archive(sandbox_id, path)).await
+    }
+
+    async fn write_archive(
+        &self,
+        sandbox_id: &str,
+        directory: &str,
+        mut archive: ArchiveSource,
+    ) -> Result<(), EngineError> {
+        let mut bytes = Vec::new();
+        while let Some(next) = archive.next().await {
+            bytes.extend_from_slice(&next.map_err(|error| archive::failed("write_archive", &error))?);
+        }
+        self.call("write_archive", sandbox_id, |state| state.write_archive(sandbox_id, directory, &bytes))
+            .await
     }
 
     async fn hints(&self) -> Result<BoxStream<'static, Result<Hint, EngineError>>, EngineError> {

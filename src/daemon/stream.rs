@@ -1,5 +1,6 @@
 //! The raw stream: one command's bytes on a connection of its own, as `proto::stream` lays them out.
 
+mod copy;
 mod input;
 mod out;
 
@@ -79,11 +80,19 @@ impl RawStreams {
         let (read, write) = unix.into_split();
         let mut reader = BufReader::new(io::Cursor::new(prefix).chain(read));
         let mut out = Out::new(write);
-        let (open, live) = match self.open(&mut reader).await {
-            Ok(opened) => opened,
+        let open = match self.opening(&mut reader).await {
+            Ok(open) => open,
             Err(failure) => return out.line(&Refused { error: failure.to_wire() }).await,
         };
-        let opened = Opened { exec: live.id.clone(), version: VERSION.to_owned(), protocol: PROTOCOL };
+        if let Some(asked) = &open.copy {
+            return copy::serve(&self, &open.session, asked, reader, out).await;
+        }
+        let live = match self.start(&open).await {
+            Ok(live) => live,
+            Err(failure) => return out.line(&Refused { error: failure.to_wire() }).await,
+        };
+        let opened =
+            Opened { exec: live.id.clone(), version: VERSION.to_owned(), protocol: PROTOCOL, copy: None };
         let deadline = deadline(open.timeout_ms.map(Duration::from_millis));
         if open.detach {
             live.follow(deadline);
@@ -107,7 +116,8 @@ impl RawStreams {
         Ok(())
     }
 
-    async fn open(&self, reader: &mut Reader) -> Result<(Open, Live), Failure> {
+    /// Reads what the client wants.
+    async fn opening(&self, reader: &mut Reader) -> Result<Open, Failure> {
         let mut line = Vec::new();
         let read = async { reader.take(MAX_OPEN_BYTES as u64).read_until(b'\n', &mut line).await };
         match timeout(OPEN_LIMIT, read).await {
@@ -124,6 +134,10 @@ impl RawStreams {
         if self.shutdown.begun() {
             return Err(Failure::new(Kind::ShuttingDown, "the daemon is stopping"));
         }
+        Ok(open)
+    }
+
+    async fn start(&self, open: &Open) -> Result<Live, Failure> {
         let request = ExecRequest {
             session: open.session.clone(),
             cmd: open.cmd.clone(),
@@ -138,7 +152,7 @@ impl RawStreams {
         if open.detach {
             live.confirm().await?;
         }
-        Ok((open, live))
+        Ok(live)
     }
 
     /// Carries bytes both ways until the command or the client ends. The client is watched all the time: also while it

@@ -6,6 +6,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::errors::Kind;
+use super::files::{
+    FileContent, FileListParams, FileListResult, FileReadParams, FileWriteParams, FileWriteResult,
+};
 use super::types::{EngineInfo, Limits, Mount, Network, Port, Profile, Session, Snapshot, Status, StoreRow};
 
 /// One method of the socket.
@@ -125,6 +128,15 @@ methods! {
     ExecRun = "exec.run" (ExecRunParams) -> ExecResult,
         [SessionNotFound, WrongState, Busy, SandboxLost, Limit, CommandNotFound, CommandNotExecutable, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Runs a command to its end and gives its output, cut at 1 MiB per stream. A command's own failure is a result, not an error.";
+    FileRead = "file.read" (FileReadParams) -> FileContent,
+        [SessionNotFound, FileNotFound, WrongState, Busy, SandboxLost, EngineUnavailable, EngineTimeout, EngineError],
+        "Gives a part of a file of a sandbox, at most 1 MiB at once. The session may be running, paused, stopped or saved.";
+    FileWrite = "file.write" (FileWriteParams) -> FileWriteResult,
+        [SessionNotFound, FileNotFound, WrongState, Busy, SandboxLost, Limit, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
+        "Puts a file into a sandbox, in the place of one that is there: the engine removes that one and writes the new one in one call, so for an instant a program in the sandbox may see none, or a part.";
+    FileList = "file.list" (FileListParams) -> FileListResult,
+        [SessionNotFound, FileNotFound, WrongState, Busy, SandboxLost, Limit, EngineUnavailable, EngineTimeout, EngineError],
+        "Lists what is in a directory of a sandbox, by name, at most 10,000 entries. The engine reads all that is below it: a directory with more than 1 GiB or 200,000 files below it is refused.";
     StoreSave = "store.save" (StoreRow) -> StoreRow, [SessionExists, InvalidName, StoreFull, StoreBusy],
         "Keeps a row for a sandbox that this daemon does not run. Overwrites only rows of its own kind.";
     StoreLoad = "store.load" (NameParams) -> Option<StoreRow>, [],

@@ -63,6 +63,7 @@ fn perform(context: &Context, version: bool, command: Option<Command>) -> Result
         Some(Command::Snapshot(verb)) => cmd::snapshot::run(context, verb),
         Some(Command::Exec(args)) => cmd::exec::run(context, args).map_err(Failure::for_exec),
         Some(Command::Attach(args)) => cmd::attach::run(context, args).map_err(Failure::for_exec),
+        Some(Command::Cp(args)) => cmd::cp::run(context, &args),
         Some(Command::Import(args)) => cmd::import::run(context, &args),
         Some(Command::Daemon(verb)) => cmd::daemon::run(context, verb),
         Some(Command::Doctor) => cmd::doctor::run(context),

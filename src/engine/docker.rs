@@ -30,7 +30,7 @@ use self::snapshot::optional;
 use super::address::Settings;
 use super::{
     About, Archive, ArchiveSource, CommitSpec, CreateSpec, Engine, EngineError, ExecIo, ExecSpec, ExecState,
-    Hint, Image, ImageDefaults, Observed, PathStat, Progress, RunState, WindowSize, labels,
+    Hint, Image, Observed, PathStat, Progress, RunState, SandboxDefaults, WindowSize, labels,
 };
 use crate::model::id::SnapshotId;
 use crate::model::session::Excluded;
@@ -383,9 +383,9 @@ impl Engine for DockerEngine {
         exec::signal(&self.link, &self.execs, sandbox_id, exec_id, user, signal).await
     }
 
-    async fn image_defaults(&self, sandbox_id: &str) -> Result<ImageDefaults, EngineError> {
+    async fn sandbox_defaults(&self, sandbox_id: &str) -> Result<SandboxDefaults, EngineError> {
         check(sandbox_id)?;
-        archive::image_defaults(&self.link, sandbox_id).await
+        archive::sandbox_defaults(&self.link, sandbox_id).await
     }
 
     async fn stat_path(&self, sandbox_id: &str, path: &str) -> Result<Option<PathStat>, EngineError> {

@@ -18,7 +18,7 @@ pub use self::gate::Gate;
 use self::world::{Container, Effect, State, conflict, has, no_image};
 use super::{
     About, Archive, ArchiveSource, CommitSpec, CreateSpec, Engine, EngineError, ExecIo, ExecSpec, ExecState,
-    Hint, Image, ImageDefaults, Observed, PathStat, Progress, PullProgress, RunState, WindowSize, labels,
+    Hint, Image, Observed, PathStat, Progress, PullProgress, RunState, SandboxDefaults, WindowSize, labels,
 };
 use crate::model::id::SnapshotId;
 use crate::model::session::Excluded;
@@ -404,10 +404,10 @@ impl Engine for FakeEngine {
         .await
     }
 
-    async fn image_defaults(&self, sandbox_id: &str) -> Result<ImageDefaults, EngineError> {
-        self.call("image_defaults", sandbox_id, |state| {
+    async fn sandbox_defaults(&self, sandbox_id: &str) -> Result<SandboxDefaults, EngineError> {
+        self.call("sandbox_defaults", sandbox_id, |state| {
             state.get(sandbox_id)?;
-            Ok(state.image_defaults.clone())
+            Ok(state.sandbox_defaults.clone())
         })
         .await
     }

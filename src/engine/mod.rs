@@ -217,13 +217,15 @@ pub struct PathStat {
     pub link_target: Option<String>,
 }
 
-/// How the image of a sandbox runs commands where nobody says otherwise.
+/// How commands run in a sandbox where nobody says otherwise, and what they find.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ImageDefaults {
+pub struct SandboxDefaults {
     /// User, optionally with a group, by name or id; root if none.
     pub user: Option<String>,
     /// Working directory; `/` if none.
     pub cwd: Option<String>,
+    /// Nothing is written outside of its mounts.
+    pub read_only_root: bool,
 }
 
 /// A tar stream on its way out of a sandbox. Not polling it stops the engine by back-pressure.
@@ -332,8 +334,8 @@ pub trait Engine: Send + Sync {
         signal: i32,
     ) -> Result<(), EngineError>;
 
-    /// What the sandbox's image says of its commands.
-    async fn image_defaults(&self, sandbox_id: &str) -> Result<ImageDefaults, EngineError>;
+    /// What the sandbox and its image say of its commands.
+    async fn sandbox_defaults(&self, sandbox_id: &str) -> Result<SandboxDefaults, EngineError>;
 
     /// Looks at an absolute path, in whatever state the sandbox is; none if nothing is there. Links above it are
     /// followed within the sandbox.
@@ -344,7 +346,8 @@ pub trait Engine: Send + Sync {
     async fn read_archive(&self, sandbox_id: &str, path: &str) -> Result<Archive, EngineError>;
 
     /// Unpacks a tar stream into a directory that is there. Entries replace what is in their place, but never a
-    /// directory by something else nor the other way round; links are not followed out of the sandbox.
+    /// directory by something else nor the other way round; links are not followed out of the sandbox. Engines refuse
+    /// links whose text leads out of the directory, so it is best the root.
     async fn write_archive(
         &self,
         sandbox_id: &str,

@@ -40,9 +40,13 @@ pub struct CopyPlace {
     /// Its size in bytes, where it is a file.
     #[serde(default)]
     pub size_bytes: Option<u64>,
-    /// In: the directory in which the tar stream is unpacked. Out: null.
+    /// In: the directory that files go into. Out: null.
     #[serde(default)]
     pub directory: Option<String>,
+    /// In: what stands in front of the name of each entry, and of what hard links name: the way from where the tar stream
+    /// is unpacked to that directory. Empty, or ends in a slash. Out: empty.
+    #[serde(default)]
+    pub prefix: String,
     /// Out: the name of what is copied; null if it has none, as the content of a directory. In: the name that it has to
     /// have; null where it goes into a directory, under its own.
     pub name: Option<String>,

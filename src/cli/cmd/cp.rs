@@ -151,7 +151,7 @@ fn in_from_files(
     let top = fit(&source, in_destination(&place, path), &clean(&place.path))?;
     watch.expect(what.size_bytes());
     let cause = Cause::default();
-    let packer = Packer::new(Upload::new(stream, cause.clone()), owner(&place, args), watch);
+    let packer = Packer::new(Upload::new(stream, cause.clone()), &place.prefix, owner(&place, args), watch);
     let packed = packer.pack(what, top).and_then(Upload::finish);
     explain(packed, &cause, &format!("cannot copy '{shown}'"))
 }
@@ -175,7 +175,7 @@ fn in_from_stream(
     let names = Names { strip: false, top: None };
     let mut stdin = io::stdin().lock();
     let to = Upload::new(stream, cause.clone());
-    let passed = pass::pass(&mut stdin, to, &names, owner(&place, args), watch);
+    let passed = pass::pass(&mut stdin, to, (&names, &place.prefix), owner(&place, args), watch);
     // Who writes the stream may still be at its padding.
     let passed = passed.and_then(|to| io::copy(&mut stdin, &mut io::sink()).map(|_| to));
     explain(passed.and_then(Upload::finish), &cause, "cannot read a tar stream from standard input")
@@ -197,7 +197,7 @@ fn across(
     let mut download = Download::new(from, cause.clone());
     let names = Names { strip: source.name.is_some(), top };
     let to = Upload::new(to, cause.clone());
-    let passed = pass::pass(&mut download, to, &names, owner(&place, args), watch);
+    let passed = pass::pass(&mut download, to, (&names, &place.prefix), owner(&place, args), watch);
     // The end of the one must be known before the other is told that this was all.
     let passed = passed.and_then(|to| download.finish().map(|()| to));
     explain(passed.and_then(Upload::finish), &cause, &format!("cannot copy from '{}'", clean(session)))
@@ -282,3 +282,6 @@ fn local_destination(path: &Path) -> Result<(OwnedFd, Destination), Failure> {
     })?;
     Ok((root, Destination::Named { name: name.to_owned(), exists, directory }))
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,7 +22,7 @@ pub struct CopyOut {
 pub struct CopyIn {
     /// Where it is.
     pub place: CopyPlace,
-    directory: String,
+    root: String,
     files: Files,
 }
 
@@ -54,6 +54,7 @@ impl Driver {
             kind: Some(wire_kind(stat.kind)),
             size_bytes: (stat.kind == FileKind::File).then_some(stat.size_bytes),
             directory: None,
+            prefix: String::new(),
             name,
             owner: None,
         };
@@ -79,15 +80,17 @@ impl Driver {
             (Some(FileKind::File), _) if cleaned.directory => return Err(files.not_a_directory(&path)),
             (_, Some((parent, name))) => (files.directory(parent).await?, Some(name.to_owned())),
         };
+        let (root, prefix) = files.root(&directory).await?;
         let place = CopyPlace {
             kind: there.map(wire_kind),
             size_bytes: stat.filter(|stat| stat.kind == FileKind::File).map(|stat| stat.size_bytes),
-            directory: Some(directory.clone()),
+            directory: Some(directory),
+            prefix,
             name,
             owner: Some(files.owner().await?),
             path,
         };
-        Ok(CopyIn { place, directory, files })
+        Ok(CopyIn { place, root, files })
     }
 }
 
@@ -99,7 +102,7 @@ impl CopyIn {
     pub async fn write(self, archive: ArchiveSource) -> Result<(), Failure> {
         let files = &self.files;
         files.note_change().await?;
-        let written = files.driver.0.engine.write_archive(&files.sandbox, &self.directory, archive).await;
+        let written = files.driver.0.engine.write_archive(&files.sandbox, &self.root, archive).await;
         // A save that came in between may hold a part of the files only.
         let noted = files.note_change().await;
         written.map_err(|error| {

@@ -21,7 +21,7 @@ use super::driver::Driver;
 use super::exec::BUSY_LIMIT;
 use super::failure::{Failure, quoted};
 use super::usage::InUse;
-use crate::engine::{EngineError, FileKind, ImageDefaults, PathStat};
+use crate::engine::{EngineError, FileKind, PathStat, SandboxDefaults};
 use crate::model::session::{Session, Status};
 use crate::model::step::{Verb, plan};
 use crate::proto::errors::Kind;
@@ -79,8 +79,8 @@ impl Files {
         Failure::params(format!("'{path}' in session '{name}' is not a directory")).about(name)
     }
 
-    async fn defaults(&self) -> Result<ImageDefaults, Failure> {
-        self.driver.0.engine.image_defaults(&self.sandbox).await.map_err(|error| self.explain(error))
+    async fn defaults(&self) -> Result<SandboxDefaults, Failure> {
+        self.driver.0.engine.sandbox_defaults(&self.sandbox).await.map_err(|error| self.explain(error))
     }
 
     /// Cleans a path; one that is relative counts from where commands run.
@@ -120,6 +120,15 @@ impl Files {
             Some(_) => Err(self.not_a_directory(path)),
             None => Err(self.missing(path)),
         }
+    }
+
+    /// Where an archive for a directory is unpacked, and what then stands in front of its names. At the root, because
+    /// engines refuse links that lead out of where they unpack; but not where they refuse to unpack at the root.
+    async fn root(&self, directory: &str) -> Result<(String, String), Failure> {
+        if directory == "/" || self.defaults().await?.read_only_root {
+            return Ok((directory.to_owned(), String::new()));
+        }
+        Ok(("/".to_owned(), format!("{}/", directory.trim_start_matches('/'))))
     }
 
     /// Notes that the files change. A saved session is a stopped one from then on: going back to its snapshot must save

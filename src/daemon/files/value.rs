@@ -140,11 +140,13 @@ impl Files {
         let missing = if file.create_dirs { self.missing_below(parent).await? } else { Vec::new() };
         let size = file.bytes.len() as u64;
         let name = path::split(&path).map_or("", |(_, name)| name);
-        let archive = pack(&missing, name, &file.bytes, file.mode.map_or(mode, |m| m & 0o7777), owner)
-            .map_err(|error| Failure::params(format!("the path cannot be written: {error}")))?;
+        let (root, prefix) = self.root(&base).await?;
+        let archive =
+            pack(prefix, &missing, name, &file.bytes, file.mode.map_or(mode, |m| m & 0o7777), owner)
+                .map_err(|error| Failure::params(format!("the path cannot be written: {error}")))?;
         self.note_change().await?;
         let source = stream::iter([Ok(Bytes::from(archive))]).boxed();
-        let written = self.driver.0.engine.write_archive(&self.sandbox, &base, source).await;
+        let written = self.driver.0.engine.write_archive(&self.sandbox, &root, source).await;
         written.map_err(|error| {
             let what = format!("cannot write '{path}' in session '{}'", self.session.name);
             self.explain(error).while_doing(what)
@@ -192,13 +194,20 @@ impl Files {
     }
 }
 
-fn pack(directories: &[String], name: &str, bytes: &[u8], mode: u32, owner: Owner) -> io::Result<Vec<u8>> {
+fn pack(
+    prefix: String,
+    directories: &[String],
+    name: &str,
+    bytes: &[u8],
+    mode: u32,
+    owner: Owner,
+) -> io::Result<Vec<u8>> {
     let mut builder = tar::Builder::new(Vec::new());
     let mut header = Header::new_gnu();
     header.set_uid(owner.uid.into());
     header.set_gid(owner.gid.into());
     header.set_mtime(u64::try_from(clock::now().0 / 1000).unwrap_or(0));
-    let mut above = String::new();
+    let mut above = prefix;
     for directory in directories {
         above.push_str(directory);
         above.push('/');

@@ -15,7 +15,7 @@ use super::api;
 use super::containers::{self, encoded};
 use super::link::{About, Link, ORDINARY, SLOW, refused};
 use super::snapshot::optional;
-use crate::engine::{Archive, ArchiveSource, EngineError, FileKind, ImageDefaults, PathStat, hijack};
+use crate::engine::{Archive, ArchiveSource, EngineError, FileKind, PathStat, SandboxDefaults, hijack};
 
 /// How long the engine may give or take nothing of an archive, before that is an error.
 const STALL: Duration = SLOW;
@@ -33,22 +33,24 @@ mod go_mode {
     pub(super) const EXTRA: [(u32, u32); 3] = [(1 << 23, 0o4000), (1 << 22, 0o2000), (1 << 20, 0o1000)];
 }
 
-pub(super) async fn image_defaults(link: &Link, id: &str) -> Result<ImageDefaults, EngineError> {
-    let seen = containers::one(link, "image_defaults", id).await?;
+pub(super) async fn sandbox_defaults(link: &Link, id: &str) -> Result<SandboxDefaults, EngineError> {
+    let seen = containers::one(link, "sandbox_defaults", id).await?;
     let seen = seen.ok_or_else(|| EngineError::NoSandbox { id: id.to_owned() })?;
     let image = seen.image.unwrap_or_default();
-    let image = link.call("image_defaults", ORDINARY, About::Nothing, |client| async move {
+    let image = link.call("sandbox_defaults", ORDINARY, About::Nothing, |client| async move {
         optional(client.docker.inspect_image(&image).await)
     });
-    let said = |text: Option<String>| text.filter(|text| !text.is_empty());
-    Ok(match image.await?.map(|image| image.config.unwrap_or_default()) {
-        Some(config) => ImageDefaults { user: said(config.user), cwd: said(config.working_dir) },
+    let (user, cwd) = match image.await?.map(|image| image.config.unwrap_or_default()) {
+        Some(config) => (config.user, config.working_dir),
         // Somebody removed the image by force: the container still has what came of it.
         None => {
             let config = seen.config.unwrap_or_default();
-            ImageDefaults { user: said(config.user), cwd: said(config.working_dir) }
+            (config.user, config.working_dir)
         }
-    })
+    };
+    let said = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let read_only_root = seen.host_config.and_then(|host| host.readonly_rootfs).unwrap_or(false);
+    Ok(SandboxDefaults { user: said(user), cwd: said(cwd), read_only_root })
 }
 
 pub(super) async fn stat(link: &Link, id: &str, path: &str) -> Result<Option<PathStat>, EngineError> {

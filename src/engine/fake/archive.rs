@@ -9,7 +9,7 @@ use tar::{EntryType, Header};
 
 use super::FakeEngine;
 use super::world::State;
-use crate::engine::{Archive, EngineError, FileKind, ImageDefaults, PathStat};
+use crate::engine::{Archive, EngineError, FileKind, PathStat, SandboxDefaults};
 
 /// When everything was changed, in seconds since 1970-01-01 UTC.
 const MODIFIED_S: u64 = 1_700_000_000;
@@ -58,8 +58,8 @@ impl FakeEngine {
     }
 
     /// What every image says of its commands from now on.
-    pub fn set_image_defaults(&self, defaults: ImageDefaults) {
-        self.lock().image_defaults = defaults;
+    pub fn set_sandbox_defaults(&self, defaults: SandboxDefaults) {
+        self.lock().sandbox_defaults = defaults;
     }
 }
 

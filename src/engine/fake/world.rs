@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 use super::archive::FakeFile;
 use super::gate::Barrier;
 use crate::engine::{
-    Chunk, CommitSpec, CreateSpec, EngineError, ExecIo, ExecSpec, ExecState, Hint, Image, ImageDefaults,
-    Observed, RunState, WindowSize, labels,
+    Chunk, CommitSpec, CreateSpec, EngineError, ExecIo, ExecSpec, ExecState, Hint, Image, Observed, RunState,
+    SandboxDefaults, WindowSize, labels,
 };
 use crate::model::session::{Excluded, Port};
 
@@ -27,7 +27,7 @@ pub(super) struct State {
     pub(super) gates: HashMap<&'static str, Barrier>,
     pub(super) scripts: HashMap<String, Script>,
     pub(super) execs: BTreeMap<String, Exec>,
-    pub(super) image_defaults: ImageDefaults,
+    pub(super) sandbox_defaults: SandboxDefaults,
     pub(super) listeners: Vec<mpsc::UnboundedSender<Result<Hint, EngineError>>>,
     pub(super) calls: Vec<String>,
     next: u64,

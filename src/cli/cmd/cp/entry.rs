@@ -54,6 +54,22 @@ pub(super) fn joined(parts: &[OsString]) -> Vec<u8> {
     parts.iter().map(|part| part.as_bytes()).collect::<Vec<_>>().join(&b'/')
 }
 
+/// The parts of a name, behind what stands in front of every name.
+pub(super) fn prefixed(prefix: &[u8], parts: &[OsString]) -> Vec<u8> {
+    [prefix, &joined(parts)].concat()
+}
+
+/// The next entry of an archive, or why there is none, in fewer words than the reader has: it quotes the bytes.
+///
+/// # Errors
+/// The system's, or that it is no archive.
+pub(super) fn read<R: Read>(entry: io::Result<tar::Entry<'_, R>>) -> io::Result<tar::Entry<'_, R>> {
+    entry.map_err(|error| match error.raw_os_error() {
+        Some(_) => error,
+        None => io::Error::new(io::ErrorKind::InvalidData, "it is no tar stream, or a damaged one"),
+    })
+}
+
 /// Appends an entry whose name and link are written as they are: the builder's own calls would tidy them up.
 ///
 /// # Errors

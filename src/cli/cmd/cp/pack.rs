@@ -11,7 +11,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
 use tar::{Builder, EntryType, Header};
 
 use super::beneath;
-use super::entry::{append, joined};
+use super::entry::{append, joined, prefixed};
 use super::watch::{Exactly, Watch, Watched};
 use crate::proto::copy::Owner;
 
@@ -66,6 +66,8 @@ impl What {
 /// Packs files into a tar stream.
 pub(super) struct Packer<'w, 'a, W: Write> {
     builder: Builder<W>,
+    /// What stands in front of every name.
+    prefix: Vec<u8>,
     /// To whom all of them will belong; to whom they belong now if none.
     owner: Option<Owner>,
     /// Files with several names, by device and number, and the first of those.
@@ -75,8 +77,8 @@ pub(super) struct Packer<'w, 'a, W: Write> {
 
 impl<'w, 'a, W: Write> Packer<'w, 'a, W> {
     /// Packs to this end.
-    pub(super) fn new(to: W, owner: Option<Owner>, watch: &'w mut Watch<'a>) -> Self {
-        Self { builder: Builder::new(to), owner, linked: HashMap::new(), watch }
+    pub(super) fn new(to: W, prefix: &str, owner: Option<Owner>, watch: &'w mut Watch<'a>) -> Self {
+        Self { builder: Builder::new(to), prefix: prefix.into(), owner, linked: HashMap::new(), watch }
     }
 
     /// Packs it under a name, a directory's content right into the top where there is none, and gives the end back.
@@ -97,7 +99,7 @@ impl<'w, 'a, W: Write> Packer<'w, 'a, W> {
         let listed = rustix::fs::fstat(directory).map_err(io::Error::from).and_then(|stat| {
             if !parts.is_empty() {
                 let mut header = self.header(&stat, EntryType::Directory, 0);
-                append(&mut self.builder, &mut header, &joined(parts), None, io::empty())?;
+                append(&mut self.builder, &mut header, &prefixed(&self.prefix, parts), None, io::empty())?;
                 self.watch.entry()?;
             }
             beneath::names(directory)
@@ -142,7 +144,7 @@ impl<'w, 'a, W: Write> Packer<'w, 'a, W> {
         if beneath::kind(&stat) != FileType::RegularFile {
             return Err(io::Error::other("it is no file any more"));
         }
-        let name = joined(parts);
+        let name = prefixed(&self.prefix, parts);
         if stat.st_nlink > 1 {
             let id = (stat.st_dev as u64, stat.st_ino as u64);
             if let Some(first) = self.linked.get(&id).cloned() {
@@ -161,7 +163,7 @@ impl<'w, 'a, W: Write> Packer<'w, 'a, W> {
 
     fn link(&mut self, stat: &Stat, target: &[u8], parts: &[OsString]) -> io::Result<()> {
         let mut header = self.header(stat, EntryType::Symlink, 0);
-        append(&mut self.builder, &mut header, &joined(parts), Some(target), io::empty())?;
+        append(&mut self.builder, &mut header, &prefixed(&self.prefix, parts), Some(target), io::empty())?;
         self.watch.entry()
     }
 

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use tar::{Entry, EntryType};
 
 use super::beneath::{self, Root};
-use super::entry::{Names, joined};
+use super::entry::{self, Names, joined};
 use super::watch::Watch;
 
 /// Permission bits that are taken over. Those that change the user are not: who wrote the file is not who copies it.
@@ -42,7 +42,7 @@ impl<'w, 'a> Unpacker<'w, 'a> {
     pub(super) fn unpack(mut self, from: impl Read) -> io::Result<()> {
         let mut archive = tar::Archive::new(from);
         for entry in archive.entries()? {
-            let mut entry = entry?;
+            let mut entry = entry::read(entry)?;
             let name = entry.path_bytes().into_owned();
             let parts = self.names.place(&name)?;
             self.entry(&parts, &mut entry).map_err(|error| about(error, &parts))?;

@@ -3,6 +3,7 @@
 mod archive;
 mod gate;
 mod script;
+mod seen;
 mod world;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -138,26 +139,6 @@ impl FakeEngine {
     /// Sends a hint to all who follow.
     pub fn send_hint(&self, hint: Hint) {
         self.lock().hint(hint);
-    }
-
-    /// All calls so far, each as its name and what it was about (a container's name where there is one).
-    pub fn calls(&self) -> Vec<String> {
-        self.lock().calls.clone()
-    }
-
-    /// All containers, by id.
-    pub fn containers(&self) -> Vec<Observed> {
-        self.lock().containers.values().map(|c| c.observed.clone()).collect()
-    }
-
-    /// All images, by id.
-    pub fn images(&self) -> Vec<Image> {
-        self.lock().images.values().map(|i| i.image.clone()).collect()
-    }
-
-    /// The size that an exec's terminal has now.
-    pub fn exec_size(&self, engine_id: &str) -> Option<WindowSize> {
-        self.lock().execs.get(engine_id).and_then(|exec| exec.size)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -6,11 +6,12 @@ use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::json;
 
 use crate::support::World;
+use crate::support::engine::busybox_image;
 
 /// Far more than any buffer on the way holds.
 const BIG_BYTES: usize = 256 * 1024 * 1024;
@@ -160,13 +161,13 @@ fn a_tar_stream_goes_both_ways() {
     let Some(world) = World::new() else { return };
     world.start("a");
     sample(&world.at("t"));
-    let packed = std::process::Command::new("tar").arg("-C").arg(world.at("")).args(["-c", "t"]).output();
+    let packed = Command::new("tar").arg("-C").arg(world.at("")).args(["-c", "t"]).output();
     let packed = packed.expect("tar runs").stdout;
     let output = world.copy(&["-", "a:/tmp"], &packed);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let out = world.copy(&["a:/tmp/t", "-"], b"");
     assert!(out.status.success() && out.stderr.is_empty());
-    let mut unpack = std::process::Command::new("tar");
+    let mut unpack = Command::new("tar");
     unpack.current_dir(world.at("")).args(["-x", "--transform", "s/^t/back/"]).stdin(Stdio::piped());
     let mut unpack = unpack.spawn().expect("tar runs");
     unpack.stdin.take().expect("piped").write_all(&out.stdout).expect("written");
@@ -199,7 +200,7 @@ fn a_large_file_passes_through_in_bounded_memory() {
     file.into_inner().expect("written");
     world.copied("big", "a:/big");
     world.copied("a:/big", "back");
-    let same = std::process::Command::new("cmp").args([world.at("big"), world.at("back")]).status();
+    let same = Command::new("cmp").args([world.at("big"), world.at("back")]).status();
     assert!(same.expect("cmp runs").success());
     let status = fs::read_to_string(format!("/proc/{}/status", world.daemon().pid())).unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
@@ -261,23 +262,34 @@ fn links_in_a_sandbox_lead_nowhere_on_this_machine() {
 
 #[test]
 fn what_goes_in_belongs_to_the_user_that_commands_run_as() {
-    let Some(world) = World::new() else { return };
-    fs::create_dir_all(world.home.root()).expect("made");
-    let image = crate::support::engine::busybox_image();
-    let spec = json!({"name": "a", "image": image});
-    world.call("session.start", spec);
+    let Some(mut world) = World::new() else { return };
+    let image = busybox_image();
+    let template = format!("[templates.dev]\nimage = \"{image}\"\nuser = \"dev\"\n");
+    fs::write(world.home.root().join("config.toml"), template).expect("written");
+    world.restart(None);
+    world.call("session.start", json!({"name": "a", "template": "dev"}));
     fs::write(world.at("f"), "x").expect("written");
     let output = world.copy(&["-a", "-q", "f", "a:/tmp/kept"], b"");
-    assert!(output.status.success());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     world.copied("f", "a:/tmp/given");
-    let owners = world.lines("ls -ln /tmp/kept /tmp/given");
-    let ids: Vec<Vec<&str>> =
-        owners.lines().map(|l| l.split_whitespace().skip(2).take(2).collect()).collect();
+    let packed = Command::new("tar").arg("-C").arg(world.at("")).args(["--owner=77", "-c", "f"]).output();
+    let output = world.copy(&["-q", "-", "a:/home"], &packed.expect("tar runs").stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    world.call("file.write", json!({"session": "a", "path": "/home/dev/written", "content": ""}));
+    let owner = |path: &str| {
+        let listed = world.lines(&format!("ls -ln {path}"));
+        listed
+            .split_whitespace()
+            .skip(2)
+            .take(2)
+            .map(|id| id.parse().expect("a number"))
+            .collect::<Vec<u32>>()
+    };
     let own = fs::metadata(world.at("f")).expect("there");
-    assert_eq!(
-        ids,
-        [vec!["0".to_owned(), "0".to_owned()], vec![own.uid().to_string(), own.gid().to_string()]]
-    );
+    assert_eq!(owner("/tmp/kept"), [own.uid(), own.gid()]);
+    for path in ["/tmp/given", "/home/f", "/home/dev/written"] {
+        assert_eq!(owner(path), [1000, 1000], "{path}");
+    }
 }
 
 #[test]

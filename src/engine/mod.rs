@@ -231,7 +231,8 @@ pub struct SandboxDefaults {
 /// A tar stream on its way out of a sandbox. Not polling it stops the engine by back-pressure.
 pub type Archive = BoxStream<'static, Result<Bytes, EngineError>>;
 
-/// A tar stream on its way into a sandbox. An error ends it without its end: the engine then drops what is not whole.
+/// A tar stream on its way into a sandbox. An error ends it without its end, and the call fails: what
+/// was unpacked before stays, the last file possibly cut off.
 pub type ArchiveSource = BoxStream<'static, std::io::Result<Bytes>>;
 
 /// What the engine is.

@@ -237,7 +237,7 @@ async fn a_copy_in_goes_into_a_directory_or_gets_the_name_that_was_asked_for() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_in_the_middle_leaves_no_half_of_it_as_a_whole() {
+async fn a_client_that_goes_away_in_the_middle_is_no_end_of_the_archive() {
     let (world, id) = world().await;
     let mut copy = Copying::open(&world, Direction::In, "/etc/new").await;
     let tar = tar_of("etc/new", &[7; 4096]);

@@ -43,6 +43,7 @@ A first session:
   abx start feature-x -w .       create a sandbox that works on this directory
   abx attach feature-x           open a shell in it
   abx exec feature-x -- make     run a command in it
+  abx cp feature-x:out.log .     copy a file out of it
   abx save feature-x             keep its files as a snapshot
   abx resume feature-x           bring it back, today or next week
 
@@ -98,6 +99,8 @@ pub(crate) enum Command {
     /// List terminals, show what they show, end them
     #[command(subcommand)]
     Terminal(TerminalCommand),
+    /// Copy files between this machine and a session, or between two sessions
+    Cp(CpArgs),
     /// Take over the sessions of agentkernel and of the Agent Sandbox SDK
     Import(ImportArgs),
     /// Run, start, stop and look at abxd
@@ -187,6 +190,31 @@ pub(crate) struct AttachArgs {
     /// The command to open the terminal with, and its arguments [default: the session's shell]
     #[arg(last = true, value_name = "CMD")]
     pub(crate) cmd: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A path in a session is NAME:PATH; a relative one counts from the workspace, else
+from the image's working directory. A local path with a colon begins with / or .
+and - is a tar stream on standard input or output.
+
+Into a directory that exists, SRC goes under its own name; else DST is its new
+name. SRC/. is the content of a directory alone. The session may be running,
+paused, stopped or saved. Files that go in belong to the user that commands run
+as. Symbolic links stay links; devices and pipes are left out.")]
+pub(crate) struct CpArgs {
+    /// Keep the numbers of user and group of what goes in
+    #[arg(short, long)]
+    pub(crate) archive: bool,
+    /// If SRC is a symbolic link, copy what it leads to
+    #[arg(short = 'L', long)]
+    pub(crate) follow_link: bool,
+    /// What to copy: NAME:PATH, a local path, or -
+    #[arg(value_name = "SRC")]
+    pub(crate) source: OsString,
+    /// Where to: NAME:PATH, a local path, or -
+    #[arg(value_name = "DST")]
+    pub(crate) destination: OsString,
 }
 
 #[derive(Debug, Args)]

@@ -69,6 +69,7 @@ fn perform(context: &Context, version: bool, command: Option<Command>) -> Result
         Some(Command::Exec(ExecArgs { command: None, run: None })) => Err(no_command()),
         Some(Command::Terminal(command)) => cmd::terminal::run(context, command),
         Some(Command::Attach(args)) => cmd::attach::run(context, args).map_err(Failure::for_exec),
+        Some(Command::Cp(args)) => cmd::cp::run(context, &args),
         Some(Command::Import(args)) => cmd::import::run(context, &args),
         Some(Command::Daemon(verb)) => cmd::daemon::run(context, verb),
         Some(Command::Doctor) => cmd::doctor::run(context),

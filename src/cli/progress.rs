@@ -28,6 +28,8 @@ pub(crate) struct Bar<'a> {
     terminal: bool,
     columns: usize,
     begun: Instant,
+    /// Sizes are told from the first moment, as of a pull that may take minutes.
+    sizes_at_once: bool,
     /// What was told last, drawn or not.
     last: Progress,
     drawn: Option<Drawn>,
@@ -47,11 +49,16 @@ impl<'a> Bar<'a> {
         Self::on(output, terminal, doing)
     }
 
+    /// As [`Bar::new`], for an operation whose sizes are not worth a word either if it ends soon.
+    pub(crate) fn patient(output: &'a Output, doing: &str) -> Self {
+        Self { sizes_at_once: false, ..Self::new(output, doing) }
+    }
+
     fn on(output: &'a Output, terminal: bool, doing: &str) -> Self {
         let columns = if terminal { terminal::size(stderr()).map(|s| s.cols.into()) } else { None };
         let columns = columns.filter(|c| *c > 0).unwrap_or(USUAL_COLUMNS);
         let last = Progress { text: doing.to_owned(), ..Progress::default() };
-        Self { output, terminal, columns, begun: Instant::now(), last, drawn: None }
+        Self { output, terminal, columns, begun: Instant::now(), sizes_at_once: true, last, drawn: None }
     }
 
     /// Takes note of what happens, and shows it if it is time to.
@@ -66,7 +73,8 @@ impl<'a> Bar<'a> {
 
     fn show(&mut self) {
         let Progress { text, current_bytes, .. } = &self.last;
-        let pull = current_bytes.is_some() || text.to_ascii_lowercase().starts_with("pull");
+        let sizes = self.sizes_at_once && current_bytes.is_some();
+        let pull = sizes || text.to_ascii_lowercase().starts_with("pull");
         let elapsed = self.begun.elapsed();
         if self.output.quiet || text.is_empty() || (!pull && elapsed < QUIET_TIME) {
             return;

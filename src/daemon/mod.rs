@@ -10,6 +10,7 @@ mod effects;
 pub mod exec;
 mod expiry;
 pub mod failure;
+pub mod files;
 pub mod framing;
 pub mod guests;
 mod listener;

@@ -1,5 +1,6 @@
 //! The raw stream: one command's bytes on a connection of its own, as `proto::stream` lays them out.
 
+mod copy;
 mod input;
 mod out;
 
@@ -80,18 +81,24 @@ impl RawStreams {
         let (read, write) = unix.into_split();
         let mut reader = BufReader::new(io::Cursor::new(prefix).chain(read));
         let mut out = Out::new(write);
-        let (open, live) = match self.open(&mut reader).await {
-            Ok(opened) => opened,
+        let open = match self.opening(&mut reader).await {
+            Ok(open) => open,
+            Err(failure) => return out.line(&Refused { error: failure.to_wire() }).await,
+        };
+        if let Some(asked) = &open.copy {
+            return copy::serve(&self, &open.session, asked, reader, out).await;
+        }
+        let live = match self.start(&open).await {
+            Ok(live) => live,
             Err(failure) => return out.line(&Refused { error: failure.to_wire() }).await,
         };
         let opened = Opened {
             exec: live.id.clone(),
-            version: VERSION.to_owned(),
-            protocol: PROTOCOL,
             followed: live.followed,
             durable: live.handle.is_durable(),
             stdout_from: live.from.0,
             stderr_from: live.from.1,
+            ..Opened::default()
         };
         let deadline = deadline(open.timeout_ms.map(Duration::from_millis));
         if open.detach {
@@ -116,7 +123,8 @@ impl RawStreams {
         Ok(())
     }
 
-    async fn open(&self, reader: &mut Reader) -> Result<(Open, Live), Failure> {
+    /// Reads what the client wants.
+    async fn opening(&self, reader: &mut Reader) -> Result<Open, Failure> {
         let mut line = Vec::new();
         let read = async { reader.take(MAX_OPEN_BYTES as u64).read_until(b'\n', &mut line).await };
         match timeout(OPEN_LIMIT, read).await {
@@ -133,6 +141,10 @@ impl RawStreams {
         if self.shutdown.begun() {
             return Err(Failure::new(Kind::ShuttingDown, "the daemon is stopping"));
         }
+        Ok(open)
+    }
+
+    async fn start(&self, open: &Open) -> Result<Live, Failure> {
         let request = ExecRequest {
             session: open.session.clone(),
             cmd: open.cmd.clone(),
@@ -157,7 +169,7 @@ impl RawStreams {
         if open.detach && !live.followed {
             live.confirm().await?;
         }
-        Ok((open, live))
+        Ok(live)
     }
 
     /// Carries bytes both ways until the command or the client ends. The client is watched all the time: also while it

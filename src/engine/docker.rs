@@ -3,6 +3,7 @@
 //! The library is pinned: it is used for the API's types and calls, while connections, the version in each request and
 //! the streams of commands are our own (`hijack`).
 
+mod archive;
 mod containers;
 mod create;
 mod exec;
@@ -29,14 +30,15 @@ use self::link::{About as On, Link, ORDINARY, SLOW};
 use self::snapshot::optional;
 use super::address::Settings;
 use super::{
-    About, CommitSpec, CreateSpec, Engine, EngineError, ExecIo, ExecSpec, ExecState, Hint, Image, Observed,
-    Progress, RunState, WindowSize, labels,
+    About, Archive, ArchiveSource, CommitSpec, CreateSpec, Engine, EngineError, ExecIo, ExecSpec, ExecState,
+    Hint, Image, Observed, PathStat, Progress, RunState, SandboxDefaults, WindowSize, labels,
 };
 use crate::model::id::SnapshotId;
 use crate::model::session::Excluded;
 
 /// What the rest of this module uses of the library.
 mod api {
+    pub(super) use bollard::container::PathStatResponse;
     pub(super) use bollard::errors::Error;
     #[cfg(test)]
     pub(super) use bollard::models::ContainerState;
@@ -383,6 +385,31 @@ impl Engine for DockerEngine {
     ) -> Result<(), EngineError> {
         check(sandbox_id)?;
         exec::signal(&self.link, &self.execs, sandbox_id, exec_id, user, signal).await
+    }
+
+    async fn sandbox_defaults(&self, sandbox_id: &str) -> Result<SandboxDefaults, EngineError> {
+        check(sandbox_id)?;
+        archive::sandbox_defaults(&self.link, sandbox_id).await
+    }
+
+    async fn stat_path(&self, sandbox_id: &str, path: &str) -> Result<Option<PathStat>, EngineError> {
+        check(sandbox_id)?;
+        archive::stat(&self.link, sandbox_id, path).await
+    }
+
+    async fn read_archive(&self, sandbox_id: &str, path: &str) -> Result<Archive, EngineError> {
+        check(sandbox_id)?;
+        archive::read(&self.link, sandbox_id, path).await
+    }
+
+    async fn write_archive(
+        &self,
+        sandbox_id: &str,
+        directory: &str,
+        archive: ArchiveSource,
+    ) -> Result<(), EngineError> {
+        check(sandbox_id)?;
+        archive::write(&self.link, sandbox_id, directory, archive).await
     }
 
     async fn hints(&self) -> Result<BoxStream<'static, Result<Hint, EngineError>>, EngineError> {

@@ -44,6 +44,12 @@ pub enum EngineError {
         /// The id asked for.
         id: String,
     },
+    /// There is nothing at this path in the sandbox.
+    #[error("there is no {path:?} in the sandbox")]
+    NoPath {
+        /// The path asked for.
+        path: String,
+    },
     /// It has no such image and could not pull it.
     #[error("image {reference:?} is not there and cannot be pulled: {text}")]
     NoImage {

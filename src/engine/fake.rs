@@ -1,7 +1,9 @@
 //! An engine in memory, for tests of what stands above: it can fail, wait at a gate, be away, and lose containers.
 
+mod archive;
 mod gate;
 mod script;
+mod seen;
 mod world;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -12,11 +14,12 @@ use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use tokio::sync::mpsc;
 
+pub use self::archive::FakeFile;
 pub use self::gate::Gate;
 use self::world::{Container, Effect, State, conflict, has, no_image};
 use super::{
-    About, CommitSpec, CreateSpec, Engine, EngineError, ExecIo, ExecSpec, ExecState, Hint, Image, Observed,
-    Progress, PullProgress, RunState, WindowSize, labels,
+    About, Archive, ArchiveSource, CommitSpec, CreateSpec, Engine, EngineError, ExecIo, ExecSpec, ExecState,
+    Hint, Image, Observed, PathStat, Progress, PullProgress, RunState, SandboxDefaults, WindowSize, labels,
 };
 use crate::model::id::SnapshotId;
 use crate::model::session::Excluded;
@@ -130,7 +133,9 @@ impl FakeEngine {
             env: Vec::new(),
             directory: None,
         };
-        inner.containers.insert(id.clone(), Container { observed, excluded: Vec::new() });
+        inner
+            .containers
+            .insert(id.clone(), Container { observed, excluded: Vec::new(), files: BTreeMap::new() });
         id
     }
 
@@ -147,26 +152,6 @@ impl FakeEngine {
     /// Sends a hint to all who follow.
     pub fn send_hint(&self, hint: Hint) {
         self.lock().hint(hint);
-    }
-
-    /// All calls so far, each as its name and what it was about (a container's name where there is one).
-    pub fn calls(&self) -> Vec<String> {
-        self.lock().calls.clone()
-    }
-
-    /// All containers, by id.
-    pub fn containers(&self) -> Vec<Observed> {
-        self.lock().containers.values().map(|c| c.observed.clone()).collect()
-    }
-
-    /// All images, by id.
-    pub fn images(&self) -> Vec<Image> {
-        self.lock().images.values().map(|i| i.image.clone()).collect()
-    }
-
-    /// The size that an exec's terminal has now.
-    pub fn exec_size(&self, engine_id: &str) -> Option<WindowSize> {
-        self.lock().execs.get(engine_id).and_then(|exec| exec.size)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -413,6 +398,36 @@ impl Engine for FakeEngine {
             Ok(())
         })
         .await
+    }
+
+    async fn sandbox_defaults(&self, sandbox_id: &str) -> Result<SandboxDefaults, EngineError> {
+        self.call("sandbox_defaults", sandbox_id, |state| {
+            state.get(sandbox_id)?;
+            Ok(state.sandbox_defaults.clone())
+        })
+        .await
+    }
+
+    async fn stat_path(&self, sandbox_id: &str, path: &str) -> Result<Option<PathStat>, EngineError> {
+        self.call("stat_path", sandbox_id, |state| state.stat_path(sandbox_id, path)).await
+    }
+
+    async fn read_archive(&self, sandbox_id: &str, path: &str) -> Result<Archive, EngineError> {
+        self.call("read_archive", sandbox_id, |state| state.read_archive(sandbox_id, path)).await
+    }
+
+    async fn write_archive(
+        &self,
+        sandbox_id: &str,
+        directory: &str,
+        mut archive: ArchiveSource,
+    ) -> Result<(), EngineError> {
+        let mut bytes = Vec::new();
+        while let Some(next) = archive.next().await {
+            bytes.extend_from_slice(&next.map_err(|error| archive::failed("write_archive", &error))?);
+        }
+        self.call("write_archive", sandbox_id, |state| state.write_archive(sandbox_id, directory, &bytes))
+            .await
     }
 
     async fn hints(&self) -> Result<BoxStream<'static, Result<Hint, EngineError>>, EngineError> {

@@ -220,6 +220,54 @@ pub enum ExecState {
     NotStarted(i32),
 }
 
+/// What kind of file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    /// Bytes.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A device, pipe or socket.
+    Other,
+}
+
+/// What is at a path in a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathStat {
+    /// Its own name, without the directories above.
+    pub name: String,
+    /// What it is. A symbolic link is itself, not what it points to.
+    pub kind: FileKind,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Permission bits, with set-user-id, set-group-id and sticky.
+    pub mode: u32,
+    /// When it was changed, in milliseconds since 1970-01-01 UTC.
+    pub modified_at_ms: Option<i64>,
+    /// Where a symbolic link leads. Docker gives the end of the whole chain, as an absolute path; others the link's text.
+    pub link_target: Option<String>,
+}
+
+/// How commands run in a sandbox where nobody says otherwise, and what they find.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SandboxDefaults {
+    /// User, optionally with a group, by name or id; root if none.
+    pub user: Option<String>,
+    /// Working directory; `/` if none.
+    pub cwd: Option<String>,
+    /// Nothing is written outside of its mounts.
+    pub read_only_root: bool,
+}
+
+/// A tar stream on its way out of a sandbox. Not polling it stops the engine by back-pressure.
+pub type Archive = BoxStream<'static, Result<Bytes, EngineError>>;
+
+/// A tar stream on its way into a sandbox. An error ends it without its end, and the call fails: what
+/// was unpacked before stays, the last file possibly cut off.
+pub type ArchiveSource = BoxStream<'static, std::io::Result<Bytes>>;
+
 /// What the engine is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct About {
@@ -318,6 +366,27 @@ pub trait Engine: Send + Sync {
         exec_id: &str,
         user: Option<&str>,
         signal: i32,
+    ) -> Result<(), EngineError>;
+
+    /// What the sandbox and its image say of its commands.
+    async fn sandbox_defaults(&self, sandbox_id: &str) -> Result<SandboxDefaults, EngineError>;
+
+    /// Looks at an absolute path, in whatever state the sandbox is; none if nothing is there. Links above it are
+    /// followed within the sandbox.
+    async fn stat_path(&self, sandbox_id: &str, path: &str) -> Result<Option<PathStat>, EngineError>;
+
+    /// Reads what is at an absolute path, and all below it, as a tar stream. Its first entry is named as the path's last
+    /// part is, `.` where that is `.`; a link is itself.
+    async fn read_archive(&self, sandbox_id: &str, path: &str) -> Result<Archive, EngineError>;
+
+    /// Unpacks a tar stream into a directory that is there. Entries replace what is in their place, but never a
+    /// directory by something else nor the other way round; links are not followed out of the sandbox. Engines refuse
+    /// links whose text leads out of the directory, so it is best the root.
+    async fn write_archive(
+        &self,
+        sandbox_id: &str,
+        directory: &str,
+        archive: ArchiveSource,
     ) -> Result<(), EngineError>;
 
     /// Follows the engine's events until the connection ends.

@@ -36,6 +36,8 @@ pub enum Verb {
     Fork,
     /// Run something in it.
     Exec,
+    /// Read or write its files.
+    Files,
 }
 
 /// One thing to do at the engine.
@@ -144,11 +146,12 @@ pub fn plan(session: &Session, verb: Verb) -> Result<Plan, Refusal> {
 
         (Verb::Pause, Running) => go(Operation::Pause, &[Step::Pause], Paused),
         (Verb::Pause, Paused) => already,
-        (Verb::Exec, Running) => already,
+        (Verb::Exec, Running) | (Verb::Files, Running | Paused | Stopped | Saved) => already,
 
-        (Verb::Save { .. } | Verb::Resume | Verb::Rollback { .. } | Verb::Fork | Verb::Exec, Lost) => {
-            Err(Refusal::Lost)
-        }
+        (
+            Verb::Save { .. } | Verb::Resume | Verb::Rollback { .. } | Verb::Fork | Verb::Exec | Verb::Files,
+            Lost,
+        ) => Err(Refusal::Lost),
         (Verb::Unpause, _) => state("paused"),
         (Verb::Pause | Verb::Exec, _) => state("running"),
     }
@@ -196,9 +199,17 @@ mod tests {
     }
 
     #[test]
+    fn files_are_at_hand_in_every_state_that_has_a_container() {
+        for status in [Status::Running, Status::Paused, Status::Stopped, Status::Saved] {
+            assert_eq!(ends(status, Verb::Files), Ok(status), "{status:?}");
+        }
+        assert_eq!(ends(Status::Starting, Verb::Files), Err(Refusal::Starting));
+    }
+
+    #[test]
     fn a_lost_session_refuses_by_name_what_needs_its_files() {
-        for verb in [SAVE, SAVE_KEEP, Verb::Resume, Verb::Rollback { unsaved: true }, Verb::Fork, Verb::Exec]
-        {
+        let rollback = Verb::Rollback { unsaved: true };
+        for verb in [SAVE, SAVE_KEEP, Verb::Resume, rollback, Verb::Fork, Verb::Exec, Verb::Files] {
             assert_eq!(ends(Status::Lost, verb), Err(Refusal::Lost), "{verb:?}");
         }
         assert!(ends(Status::Lost, Verb::Delete { keep_snapshots: false }).is_ok());
@@ -207,7 +218,9 @@ mod tests {
     #[test]
     fn a_session_of_another_program_can_only_be_deleted() {
         let session = Session { engine: EngineKind::External, ..at(Status::Unknown) };
-        for verb in [Verb::Stop, SAVE, Verb::Resume, Verb::Pause, Verb::Unpause, Verb::Fork, Verb::Exec] {
+        for verb in
+            [Verb::Stop, SAVE, Verb::Resume, Verb::Pause, Verb::Unpause, Verb::Fork, Verb::Exec, Verb::Files]
+        {
             assert_eq!(plan(&session, verb), Err(Refusal::External), "{verb:?}");
         }
         assert_eq!(plan(&session, Verb::Delete { keep_snapshots: false }).expect("allowed").steps, &[]);

@@ -74,6 +74,8 @@ kinds! {
     ShuttingDown = 21, "shutting_down";
     /// A fault in abx itself. The daemon's log has the whole chain.
     Internal = 22, "internal";
+    /// The sandbox has nothing at this path.
+    FileNotFound = 23, "file_not_found";
 }
 
 /// The `data` of every error of ours.

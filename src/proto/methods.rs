@@ -10,6 +10,9 @@ use super::execs::{
     ExecInfo, ExecKillParams, ExecListParams, ExecLogsParams, ExecLogsResult, ExecStartParams,
     ExecWaitParams, TerminalInfo, TerminalParams, TerminalPeekParams, TerminalScreen,
 };
+use super::files::{
+    FileContent, FileListParams, FileListResult, FileReadParams, FileWriteParams, FileWriteResult,
+};
 use super::types::{EngineInfo, Limits, Mount, Network, Port, Profile, Session, Snapshot, Status, StoreRow};
 
 /// One method of the socket.
@@ -151,6 +154,15 @@ methods! {
     TerminalClose = "terminal.close" (TerminalParams) -> Done,
         [SessionNotFound, ExecNotFound, WrongState, EngineUnavailable, EngineTimeout, EngineError],
         "Ends what runs on a terminal, with HUP and TERM, and KILL five seconds later.";
+    FileRead = "file.read" (FileReadParams) -> FileContent,
+        [SessionNotFound, FileNotFound, WrongState, Busy, SandboxLost, EngineUnavailable, EngineTimeout, EngineError],
+        "Gives a part of a file of a sandbox, at most 1 MiB at once. The session may be running, paused, stopped or saved.";
+    FileWrite = "file.write" (FileWriteParams) -> FileWriteResult,
+        [SessionNotFound, FileNotFound, WrongState, Busy, SandboxLost, Limit, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
+        "Puts a file into a sandbox, in the place of one that is there: the engine removes that one and writes the new one in one call, so for an instant a program in the sandbox may see none, or a part.";
+    FileList = "file.list" (FileListParams) -> FileListResult,
+        [SessionNotFound, FileNotFound, WrongState, Busy, SandboxLost, Limit, EngineUnavailable, EngineTimeout, EngineError],
+        "Lists what is in a directory of a sandbox, by name, at most 10,000 entries. The engine reads all that is below it: a directory with more than 1 GiB or 200,000 files below it is refused.";
     StoreSave = "store.save" (StoreRow) -> StoreRow, [SessionExists, InvalidName, StoreFull, StoreBusy],
         "Keeps a row for a sandbox that this daemon does not run. Overwrites only rows of its own kind.";
     StoreLoad = "store.load" (NameParams) -> Option<StoreRow>, [],

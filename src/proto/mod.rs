@@ -4,10 +4,12 @@
 //! engine, and carries no behaviour beyond encoding. Every type here is documented because its documentation is
 //! rendered into `proto-docs/openrpc.json`.
 
+pub mod copy;
 #[cfg(feature = "schema")]
 pub mod document;
 pub mod errors;
 pub mod execs;
+pub mod files;
 pub mod methods;
 pub mod stream;
 pub mod types;

@@ -1,4 +1,4 @@
-//! The raw stream: bytes of one exec or terminal on a connection of its own.
+//! The raw stream: bytes of one exec, terminal or copy on a connection of its own.
 //!
 //! The client opens a connection, writes [`PREFACE`], then one JSON text ([`Open`]) and a newline. The daemon answers
 //! with one JSON text and a newline: [`Opened`], or [`Refused`] and the end of the connection. From then on both sides
@@ -9,6 +9,7 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
+use super::copy::{CopyOpen, CopyPlace};
 use super::errors::WireError;
 use super::version::{PROTOCOL, VERSION};
 
@@ -92,6 +93,9 @@ pub struct Open {
     /// Lines of scrollback to paint above the screen. Only with `terminal`.
     #[serde(default)]
     pub scrollback: u32,
+    /// Copy files instead of running anything; of the other fields only those above `cmd` count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy: Option<CopyOpen>,
 }
 
 impl Default for Open {
@@ -116,6 +120,7 @@ impl Default for Open {
             terminal: None,
             read_only: false,
             scrollback: 0,
+            copy: None,
         }
     }
 }
@@ -123,7 +128,7 @@ impl Default for Open {
 /// It runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opened {
-    /// The exec's id.
+    /// The exec's id; empty for a copy.
     pub exec: String,
     /// Whether it was there already, and is followed.
     #[serde(default)]
@@ -141,6 +146,24 @@ pub struct Opened {
     pub version: String,
     /// The protocol it speaks.
     pub protocol: u32,
+    /// What a copy has to know of its end in the sandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy: Option<CopyPlace>,
+}
+
+impl Default for Opened {
+    fn default() -> Self {
+        Self {
+            exec: String::new(),
+            followed: false,
+            durable: false,
+            stdout_from: 0,
+            stderr_from: 0,
+            version: VERSION.to_owned(),
+            protocol: PROTOCOL,
+            copy: None,
+        }
+    }
 }
 
 /// It does not run.
@@ -163,13 +186,13 @@ pub struct Exit {
 /// Types of frames. Input, resize and signal come from the client, the rest from the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameKind {
-    /// Bytes for the command's input; an empty payload ends it.
+    /// Bytes for the command's input, or of a copy's tar stream; an empty payload ends it.
     Input,
     /// JSON of [`Size`].
     Resize,
     /// One byte: the signal's number, for the command.
     Signal,
-    /// Bytes of standard output.
+    /// Bytes of standard output, or of a copy's tar stream.
     Stdout,
     /// Bytes of standard error.
     Stderr,

@@ -2,6 +2,7 @@
 
 mod away;
 mod cli;
+mod cp;
 mod engine;
 mod exec;
 mod guest;

@@ -32,6 +32,7 @@ const RULES: &[Rule] = &[
         outside: &[&["rusqlite", "thiserror", "tokio::sync", "tracing"]],
     },
     Rule { place: "engine", ours: &["model"], outside: &[ENGINE] },
+    Rule { place: "engine/fake", ours: &["model"], outside: &[ENGINE, &["tar"]] },
     Rule { place: "engine/docker", ours: &["model"], outside: &[ENGINE, &["bollard"]] },
     Rule { place: "daemon", ours: DAEMON_OURS, outside: &[DAEMON] },
     Rule { place: "daemon/rpc", ours: RPC_OURS, outside: &[DAEMON] },
@@ -84,6 +85,7 @@ const DAEMON: &[&str] = &[
     "sd_notify",
     "serde",
     "serde_json",
+    "tar",
     "thiserror",
     "tokio",
     "tokio_tungstenite",
@@ -109,6 +111,7 @@ const CLI: &[&str] = &[
     "serde",
     "serde_json",
     "signal_hook",
+    "tar",
     "thiserror",
     "unicode_width",
 ];

@@ -1,6 +1,7 @@
 //! One module per command.
 
 pub(crate) mod attach;
+pub(crate) mod cp;
 pub(crate) mod daemon;
 pub(crate) mod doctor;
 pub(crate) mod exec;

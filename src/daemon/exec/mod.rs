@@ -43,7 +43,7 @@ const MAX_ARGV_BYTES: usize = 2 * 1024 * 1024;
 
 /// Longest wait for an operation that keeps a sandbox from taking a command: a save of a large sandbox under a pause.
 /// Past it the command is refused as `busy`.
-const BUSY_LIMIT: Duration = Duration::from_secs(30);
+pub(super) const BUSY_LIMIT: Duration = Duration::from_secs(30);
 
 /// Longest wait for the process of a command that was started, before its sandbox is frozen: as long as an engine that
 /// has much to do takes to make one. Past it the sandbox is frozen all the same.
@@ -212,7 +212,7 @@ impl Driver {
     }
 
     /// Waits, for a bounded time, until no operation on the session is under way.
-    async fn quiet(&self, id: &SessionId) {
+    pub(super) async fn quiet(&self, id: &SessionId) {
         // Past the limit it is as busy as before, and whoever asked goes on without.
         let _ = timeout(BUSY_LIMIT, self.hold_id(id)).await;
     }

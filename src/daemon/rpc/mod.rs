@@ -6,6 +6,7 @@ mod about;
 pub mod convert;
 mod encode;
 mod exec;
+mod file;
 mod session;
 mod snapshot;
 mod stored;
@@ -48,6 +49,7 @@ pub fn module(driver: Driver, identity: Identity, shutdown: Shutdown) -> RpcModu
     session::register(&mut module);
     snapshot::register(&mut module);
     exec::register(&mut module);
+    file::register(&mut module);
     stored::register(&mut module);
     terminal::register(&mut module);
     module

@@ -59,7 +59,7 @@ async fn deliver(kind: FrameKind, payload: &[u8], input: &mut Option<Input>, han
 
 /// Waits until the client has closed its side although it has not been read to the end: a command that does not read
 /// its input must not hide that nobody waits for it any more.
-async fn hung_up(reader: &Reader) {
+pub(super) async fn hung_up(reader: &Reader) {
     let (_, socket) = reader.get_ref().get_ref();
     loop {
         sleep(HANGUP_POLL).await;
@@ -70,7 +70,8 @@ async fn hung_up(reader: &Reader) {
     }
 }
 
-async fn read_frame(
+/// The next frame; none where the client has closed its side.
+pub(super) async fn read_frame(
     reader: &mut (impl AsyncRead + Unpin),
 ) -> io::Result<Option<(Option<FrameKind>, Vec<u8>)>> {
     let mut head = [0; HEADER_BYTES];

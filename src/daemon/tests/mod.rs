@@ -2,6 +2,7 @@
 
 mod execs;
 mod faults;
+mod files;
 mod guests;
 mod imports;
 mod lifecycle;

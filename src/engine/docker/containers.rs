@@ -101,7 +101,7 @@ fn name_known_state(state: Option<&mut Value>) {
 }
 
 /// Text as a part of a path's query.
-fn encoded(text: &str) -> String {
+pub(super) fn encoded(text: &str) -> String {
     let mut all = String::with_capacity(text.len() * 2);
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {

@@ -6,10 +6,11 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
 
+use super::archive::FakeFile;
 use super::gate::Barrier;
 use crate::engine::{
     Chunk, CommitSpec, CreateSpec, EngineError, ExecIo, ExecSpec, ExecState, Hint, Image, Observed, RunState,
-    WindowSize, labels,
+    SandboxDefaults, WindowSize, labels,
 };
 use crate::model::session::{Excluded, Port};
 
@@ -26,6 +27,7 @@ pub(super) struct State {
     pub(super) gates: HashMap<&'static str, Barrier>,
     pub(super) scripts: HashMap<String, Script>,
     pub(super) execs: BTreeMap<String, Exec>,
+    pub(super) sandbox_defaults: SandboxDefaults,
     pub(super) listeners: Vec<mpsc::UnboundedSender<Result<Hint, EngineError>>>,
     pub(super) calls: Vec<String>,
     pub(super) takes_guests: bool,
@@ -44,6 +46,8 @@ pub(super) enum Effect {
 pub(super) struct Container {
     pub(super) observed: Observed,
     pub(super) excluded: Vec<Excluded>,
+    /// By absolute path. Directories above a file need no entry.
+    pub(super) files: BTreeMap<String, FakeFile>,
 }
 
 pub(super) struct StoredImage {
@@ -160,7 +164,10 @@ impl State {
             env: vec!["PATH=/bin".to_owned()],
             directory: None,
         };
-        self.containers.insert(id, Container { observed: observed.clone(), excluded: Vec::new() });
+        self.containers.insert(
+            id,
+            Container { observed: observed.clone(), excluded: Vec::new(), files: BTreeMap::new() },
+        );
         Ok(observed)
     }
 

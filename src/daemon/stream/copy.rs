@@ -1,0 +1,146 @@
+//! Copies on a raw stream: a tar stream from the engine to the client, or from the client to the engine.
+
+use std::io;
+use std::pin::pin;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::input::{Reader, read_frame};
+use super::out::Out;
+use super::{Broken, LAST_WORD, RawStreams, pump};
+use crate::daemon::exec::ChunkStream;
+use crate::daemon::failure::Failure;
+use crate::daemon::files::{CopyIn, CopyOut};
+use crate::engine::{ArchiveSource, Chunk};
+use crate::proto::copy::{CopyOpen, CopyPlace, Direction};
+use crate::proto::errors::Kind;
+use crate::proto::stream::{Exit, FrameKind, Opened, Refused};
+
+/// Frames from the client that wait for the engine.
+const QUEUE_FRAMES: usize = 2;
+
+/// How a copy ended.
+enum Ended {
+    /// It is done.
+    Done,
+    /// It failed, and the client should know.
+    Failed(Failure),
+    /// The client went away.
+    Gone,
+}
+
+/// Serves one copy to its end, or until the client is gone.
+pub(super) async fn serve(
+    streams: &RawStreams,
+    session: &str,
+    asked: &CopyOpen,
+    reader: Reader,
+    mut out: Out,
+) -> io::Result<()> {
+    let work = async {
+        match asked.direction {
+            Direction::Out => match streams.driver.copy_out(session, asked).await {
+                Ok(copy) => give(copy, reader, &mut out).await,
+                Err(failure) => Err(failure),
+            },
+            Direction::In => match streams.driver.copy_in(session, asked).await {
+                Ok(copy) => take(copy, reader, &mut out).await,
+                Err(failure) => Err(failure),
+            },
+        }
+    };
+    let ended = tokio::select! {
+        biased;
+        ended = work => ended,
+        () = streams.shutdown.wait() => {
+            let text = "the daemon is stopping; what was copied so far stays";
+            Ok(Ended::Failed(Failure::new(Kind::ShuttingDown, text)))
+        }
+    };
+    let last = async {
+        match ended {
+            Ok(Ended::Done) => out.last(FrameKind::Exit, &Exit { exit_code: 0, reason: None }).await,
+            Ok(Ended::Failed(failure)) => out.last(FrameKind::Error, &failure.to_wire()).await,
+            Ok(Ended::Gone) => Ok(()),
+            Err(failure) => out.line(&Refused { error: failure.to_wire() }).await,
+        }
+    };
+    if !streams.shutdown.begun() {
+        return last.await;
+    }
+    // A client that does not read finds its connection closed.
+    timeout(LAST_WORD, last).await.unwrap_or(Ok(()))
+}
+
+fn opened(place: &CopyPlace) -> Opened {
+    let copy = Some(place.clone());
+    Opened { copy, ..Opened::default() }
+}
+
+/// Sends files to the client.
+///
+/// # Errors
+/// None after the opening was answered.
+async fn give(copy: CopyOut, mut reader: Reader, out: &mut Out) -> Result<Ended, Failure> {
+    if out.line(&opened(&copy.place)).await.is_err() {
+        return Ok(Ended::Gone);
+    }
+    let CopyOut { archive, files: _in_use, .. } = copy;
+    let mut chunks: ChunkStream = archive.map(|next| next.map(Chunk::Stdout)).boxed();
+    let left = async { while matches!(read_frame(&mut reader).await, Ok(Some(_))) {} };
+    tokio::select! {
+        biased;
+        pumped = pump(&mut chunks, out) => Ok(match pumped {
+            Ok(()) => Ended::Done,
+            Err(Broken::Command(failure)) => Ended::Failed(failure),
+            Err(Broken::Client(_)) => Ended::Gone,
+        }),
+        () = left => Ok(Ended::Gone),
+    }
+}
+
+/// Takes files from the client. The engine is asked for nothing before the first of them: a client that finds that it
+/// cannot copy what it wanted to that place closes the connection.
+async fn take(copy: CopyIn, reader: Reader, out: &mut Out) -> Result<Ended, Failure> {
+    if out.line(&opened(&copy.place)).await.is_err() {
+        return Ok(Ended::Gone);
+    }
+    let (sender, mut queue) = mpsc::channel(QUEUE_FRAMES);
+    let mut feeding = pin!(feed(reader, sender));
+    let mut writing = pin!(async {
+        let Some(Ok(first)) = queue.recv().await else { return Ok(Ended::Gone) };
+        let rest = stream::unfold(queue, |mut queue| async { queue.recv().await.map(|next| (next, queue)) });
+        let source: ArchiveSource = stream::iter([Ok(first)]).chain(rest).boxed();
+        Ok(match copy.write(source).await {
+            Ok(()) => Ended::Done,
+            Err(failure) => Ended::Failed(failure),
+        })
+    });
+    tokio::select! {
+        biased;
+        ended = &mut writing => return ended,
+        () = &mut feeding => {}
+    }
+    writing.await
+}
+
+/// Passes on what the client sends, to its end. A client that went away before that leaves an error behind, so that the
+/// engine does not take a part for the whole.
+async fn feed(mut reader: Reader, sender: mpsc::Sender<io::Result<Bytes>>) {
+    loop {
+        let next = match read_frame(&mut reader).await {
+            Ok(Some((Some(FrameKind::Input), payload))) if payload.is_empty() => return,
+            Ok(Some((Some(FrameKind::Input), payload))) => Ok(Bytes::from(payload)),
+            Ok(Some(_)) => continue,
+            Ok(None) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the client went away")),
+            Err(error) => Err(error),
+        };
+        let over = next.is_err();
+        if sender.send(next).await.is_err() || over {
+            return;
+        }
+    }
+}

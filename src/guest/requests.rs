@@ -89,12 +89,12 @@ impl Guest {
     /// Does something for the follower on a stream. One that is gone has only not heard of it yet.
     fn on(&mut self, stream: u32, action: impl FnOnce(&mut Command, usize)) -> Result<(), Lost> {
         let Some(&key) = self.streams.get(&stream) else { return Ok(()) };
-        if let Some(command) = self.table.get(key) {
-            if let Some(at) = command.followers.iter().position(|f| f.stream == stream) {
-                action(command, at);
-                // An end of the input may be all that was waited for.
-                command.write(self.link.as_mut());
-            }
+        if let Some(command) = self.table.get(key)
+            && let Some(at) = command.followers.iter().position(|f| f.stream == stream)
+        {
+            action(command, at);
+            // An end of the input may be all that was waited for.
+            command.write(self.link.as_mut());
         }
         self.touch(key);
         Ok(())

@@ -1,7 +1,6 @@
 //! The Docker engine: the only file naming the library that speaks its API (podman speaks it too).
 //!
-//! The library is pinned: it is used for the API's types and calls, while connections, the version in each request and
-//! the streams of commands are our own (`hijack`).
+//! The library is pinned: it is used for the API's types and calls, while connections and streams are our own (`hijack`).
 
 mod archive;
 mod containers;
@@ -181,6 +180,7 @@ impl Engine for DockerEngine {
             version: client.version.clone(),
             api_version: client.api.to_string(),
             clock_skew_ms: theirs.map_or(0, |theirs| theirs.as_millisecond() - ours),
+            maps_users: info.security_options.iter().flatten().any(|option| observe::maps_users(option)),
         })
     }
 

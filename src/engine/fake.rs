@@ -200,6 +200,7 @@ impl Engine for FakeEngine {
                 version: "0".to_owned(),
                 api_version: "1.41".to_owned(),
                 clock_skew_ms: 0,
+                maps_users: false,
             })
         })
         .await

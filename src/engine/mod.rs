@@ -281,6 +281,8 @@ pub struct About {
     pub api_version: String,
     /// Its clock minus ours, in milliseconds.
     pub clock_skew_ms: i64,
+    /// Whether users in its sandboxes are others outside: it runs without root, or gives them a range of their own.
+    pub maps_users: bool,
 }
 
 /// Something may have changed; look for yourself.

@@ -14,6 +14,7 @@ use nix::sys::signal::SigSet;
 use rustix::fs::{Gid, OFlags, Uid};
 use rustix::process::{Resource, Rlimit};
 
+use super::homes;
 use super::users::User;
 use super::wire::{Failed, Run, Size};
 use super::{terminal, users};
@@ -86,7 +87,8 @@ fn user_of(run: &Run, rights: &Rights) -> Result<User, Failed> {
 /// The defaults come first, so that what was given wins.
 fn set_environment(command: &mut Command, run: &Run, user: &User) {
     command.env_clear();
-    command.env("PATH", PATH).env("HOME", &user.home).env("USER", &user.name).env("LOGNAME", &user.name);
+    let home = homes::of(user);
+    command.env("PATH", PATH).env("HOME", &*home).env("USER", &user.name).env("LOGNAME", &user.name);
     if run.tty.is_some() {
         command.env("TERM", "xterm-256color");
     }

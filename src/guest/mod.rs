@@ -17,6 +17,8 @@ mod exec;
 #[cfg(all(target_os = "linux", feature = "guest"))]
 mod follower;
 #[cfg(all(target_os = "linux", feature = "guest"))]
+mod homes;
+#[cfg(all(target_os = "linux", feature = "guest"))]
 mod input;
 #[cfg(all(target_os = "linux", feature = "guest"))]
 mod link;

@@ -120,7 +120,8 @@ const CLI: &[&str] = &[
 const WORDS: &[(&[&str], &[&str], &str)] = &[
     (
         &["env::var(", "env::var_os(", "env::vars(", "env::vars_os(", "env::home_dir(", "env::temp_dir("],
-        &["paths", "config"],
+        // abx-init has no settings: its environment is the image's, and handed on.
+        &["paths", "config", "guest/start"],
         "settings have one source: paths and config read the environment",
     ),
     (

@@ -141,7 +141,7 @@ impl Driver {
         request: &ExecRequest,
         id: &str,
     ) -> Result<(ExecSpec, ExecIo, Running, Arc<Session>), Failure> {
-        let first = spec(&session, request, id);
+        let first = spec(&session, request, id, self.caller(&session));
         // An attach is left and goes on.
         let (detached, terminal) = (request.detached || request.attach, request.terminal.as_deref());
         let refused = match self.launch_once(&session, &first, detached, terminal).await {
@@ -154,7 +154,7 @@ impl Driver {
         }
         // The sandbox is frozen or being ended by an operation, or it is not what its row says.
         let session = self.settled(&session).await?;
-        let again = spec(&session, request, id);
+        let again = spec(&session, request, id, self.caller(&session));
         match self.launch_once(&session, &again, detached, terminal).await {
             Ok((io, running)) => Ok((again, io, running, session)),
             Err(error) => Err(about(error)),
@@ -181,6 +181,19 @@ impl Driver {
         let io = self.0.engine.exec(sandbox, &spec).await?;
         let launched = self.0.launches.launched(&session.id, &io.engine_id);
         Ok((io, Running::Engine { launched, user: spec.user.clone() }))
+    }
+
+    /// Who commands run as in a session that works on a directory of the host, where neither user nor template says
+    /// otherwise: whoever runs this daemon, so that files made there are theirs. None where the engine sees to that, and
+    /// for root, whose files are root's anyway.
+    pub(in crate::daemon) fn caller(&self, session: &Session) -> Option<String> {
+        let workspace = session.spec.workspace.as_ref().filter(|workspace| !workspace.is_volume());
+        let uid = nix::unistd::geteuid();
+        let is_mapped = self.engine_state().about.is_some_and(|about| about.maps_users);
+        if workspace.is_none() || session.runtime != Runtime::Init || uid.is_root() || is_mapped {
+            return None;
+        }
+        Some(format!("{uid}:{}", nix::unistd::getegid()))
     }
 
     /// Freezes the sandbox, when none of its commands is between its start and its process.
@@ -254,7 +267,7 @@ fn argv(request: &ExecRequest) -> Vec<String> {
     if request.cmd.is_empty() { SHELL.map(str::to_owned).to_vec() } else { request.cmd.clone() }
 }
 
-fn spec(session: &Session, request: &ExecRequest, id: &str) -> ExecSpec {
+fn spec(session: &Session, request: &ExecRequest, id: &str, caller: Option<String>) -> ExecSpec {
     let mut env: BTreeMap<String, String> = BTreeMap::new();
     if request.tty.is_some() {
         env.insert("TERM".to_owned(), "xterm-256color".to_owned());
@@ -272,7 +285,7 @@ fn spec(session: &Session, request: &ExecRequest, id: &str) -> ExecSpec {
         argv: argv(request),
         env: env.into_iter().collect(),
         cwd: request.cwd.clone().or_else(|| session.spec.workspace.as_ref().map(|w| w.target.clone())),
-        user: request.user.clone().or_else(|| session.spec.user.clone()),
+        user: request.user.clone().or_else(|| session.spec.user.clone()).or(caller),
         tty: request.tty.map(window),
         stdin: request.stdin,
     }

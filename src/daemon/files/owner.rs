@@ -12,8 +12,8 @@ const MAX_LIST_BYTES: u64 = 1024 * 1024;
 impl Files {
     /// The user that commands run as, and the group.
     pub(super) async fn owner(&self) -> Result<Owner, Failure> {
-        let user = match &self.session.spec.user {
-            Some(user) => Some(user.clone()),
+        let user = match self.session.spec.user.clone().or_else(|| self.driver.caller(&self.session)) {
+            Some(user) => Some(user),
             None => self.defaults().await?.user,
         };
         let Some(user) = user.filter(|user| !user.is_empty()) else { return Ok(Owner { uid: 0, gid: 0 }) };

@@ -14,7 +14,7 @@ use self::output::Output;
 use super::link::Opened;
 use super::stream::Item;
 use super::{ALIVE_POLL, CONNECT_LIMIT, Guests, Live};
-use crate::engine::{EngineError, ExecIo, ExecSpec, ExecState, WindowSize};
+use crate::engine::{EngineError, ExecIo, ExecSpec, ExecState, Observed, WindowSize};
 use crate::guest::wire::{Failed, Kind, MAX_TO_GUEST, Payload, Run, Size};
 use crate::model::session::{Operation, Session, Status};
 
@@ -280,7 +280,7 @@ fn request(live: &Live, spec: &ExecSpec, detached: bool, terminal: Option<&str>)
     Run {
         id: spec.exec_id.clone(),
         argv: spec.argv.iter().map(|word| word.clone().into_bytes()).collect(),
-        env: environment(&live.sandbox.env, spec),
+        env: environment(&live.sandbox, spec),
         cwd: Some(spec.cwd.as_ref().or(live.sandbox.directory.as_ref()).map_or("/", |dir| dir).into()),
         user: spec.user.clone().or_else(|| live.sandbox.image_user().map(str::to_owned)),
         tty: spec.tty.map(|size| Size { cols: size.cols, rows: size.rows }),
@@ -295,9 +295,13 @@ fn request(live: &Live, spec: &ExecSpec, detached: bool, terminal: Option<&str>)
 }
 
 /// The image's variables, then the command's in their place, then the mark by which its processes are found.
-fn environment(image: &[String], spec: &ExecSpec) -> Vec<Vec<u8>> {
-    let own = |name: &str| name == "ABX_EXEC_ID" || spec.env.iter().any(|(key, _)| key == name);
-    let kept = image.iter().filter(|line| !own(line.split('=').next().unwrap_or_default())).cloned();
+/// Another user than the image's has another home.
+fn environment(sandbox: &Observed, spec: &ExecSpec) -> Vec<Vec<u8>> {
+    let moved = spec.user.as_deref().is_some_and(|user| Some(user) != sandbox.image_user());
+    let own = |name: &str| {
+        name == "ABX_EXEC_ID" || (moved && name == "HOME") || spec.env.iter().any(|(key, _)| key == name)
+    };
+    let kept = sandbox.env.iter().filter(|line| !own(line.split('=').next().unwrap_or_default())).cloned();
     let added = spec.env.iter().map(|(key, value)| format!("{key}={value}"));
     let mark = [format!("ABX_EXEC_ID={}", spec.exec_id)];
     kept.chain(added).chain(mark).map(String::into_bytes).collect()

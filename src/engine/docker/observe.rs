@@ -258,6 +258,11 @@ fn sort(ports: &mut Vec<Port>) {
     ports.dedup();
 }
 
+/// Whether a security option says that users in sandboxes are others outside: `name=rootless`, `name=userns`.
+pub(super) fn maps_users(option: &str) -> bool {
+    option.split(',').any(|part| matches!(part, "name=rootless" | "name=userns"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -53,6 +53,11 @@ pub const RUNTIME: &str = "dev.abx.runtime";
 /// The image's own user, where abx-init runs as another.
 pub const RUNTIME_USER: &str = "dev.abx.runtime.user";
 
+/// `bridge` where abx-init cannot reach abxd by itself, and is called through the engine; else empty.
+pub const RUNTIME_LINK: &str = "dev.abx.runtime.link";
+/// The word for that.
+pub const BRIDGE: &str = "bridge";
+
 /// Snapshot id.
 pub const SNAPSHOT_ID: &str = "dev.abx.snapshot.id";
 /// Snapshot name.
@@ -106,6 +111,7 @@ pub fn session(spec: &CreateSpec) -> BTreeMap<String, String> {
         (SESSION_USER, session.spec.user.clone().unwrap_or_default()),
         (RUNTIME, runtime.to_owned()),
         (RUNTIME_USER, String::new()),
+        (RUNTIME_LINK, String::new()),
     ]
     .into_iter()
     .map(|(key, value)| (key.to_owned(), value))
@@ -127,6 +133,7 @@ pub fn snapshot(spec: &CommitSpec) -> BTreeMap<String, String> {
         // A container that someone runs from it by hand has no abx-init.
         (RUNTIME, String::new()),
         (RUNTIME_USER, String::new()),
+        (RUNTIME_LINK, String::new()),
     ]
     .into_iter()
     .map(|(key, value)| (key.to_owned(), value))

@@ -197,3 +197,14 @@ fn a_programs_connection_is_refused_and_the_daemons_files_stay_out_of_reach() {
     world.call("session.delete", json!({"name": "a"}));
     assert_eq!(directories(&run), 0);
 }
+
+#[test]
+fn a_command_that_eats_its_memory_is_told_so_and_counted_once() {
+    let Some(world) = World::new() else { return };
+    start(&world, "a", &busybox_image(), json!({"limits": {"memory_bytes": 32 << 20}}));
+    let result = world.sh("a", "exec tail /dev/zero");
+    assert_eq!((&result["exit_code"], &result["signal"]), (&json!(137), &json!(9)), "{result}");
+    until("the kill to be counted", || (world.field("a", "oom_events") == 1).then_some(()));
+    world.call("session.stop", json!({"name": "a"}));
+    assert_eq!(world.field("a", "oom_events"), 1);
+}

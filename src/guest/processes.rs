@@ -22,7 +22,9 @@ const MAX_ENVIRONMENT_BYTES: u64 = 4 * 1024 * 1024;
 pub(super) fn signal_all(id: &str, leader: u32, signal: Signal) {
     let mut done = HashSet::new();
     for _ in 0..PASSES {
-        let new: Vec<u32> = of_command(id, leader).into_iter().filter(|pid| done.insert(*pid)).collect();
+        let mut new: Vec<u32> = of_command(id, leader).into_iter().filter(|pid| done.insert(*pid)).collect();
+        // The leader first: it must not see its children end and go on, or end in a way of its own.
+        new.sort_unstable_by_key(|&pid| (pid != leader, pid));
         if new.is_empty() {
             return;
         }
@@ -47,12 +49,11 @@ pub(super) fn signal_everything(signal: Signal) {
         let _ = kill(Pid::from_raw(-1), Signal::SIGCONT);
         return;
     }
-    let processes = all();
-    for pid in with_children(HashSet::from([std::process::id()]), &processes) {
-        if pid != std::process::id() {
-            send(pid, signal);
-        }
-    }
+    let own = std::process::id();
+    let mut pids: Vec<u32> = with_children(HashSet::from([own]), &all()).into_iter().collect();
+    // The older first: parents must not see their children end before they are asked themselves.
+    pids.sort_unstable();
+    pids.into_iter().filter(|&pid| pid != own).for_each(|pid| send(pid, signal));
 }
 
 /// Sends `signal` to one process. One that is stopped is woken to take what ends it.
@@ -80,7 +81,10 @@ struct Process {
 }
 
 fn of_command(id: &str, leader: u32) -> Vec<u32> {
-    let processes = all();
+    let mut processes = all();
+    // What does not descend from here was not started here, whatever it carries.
+    let ours = with_children(HashSet::from([std::process::id()]), &processes);
+    processes.retain(|process| ours.contains(&process.pid));
     let mut found = HashSet::new();
     let mark = format!("{MARK}={id}");
     for process in &processes {

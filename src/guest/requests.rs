@@ -42,7 +42,12 @@ impl Guest {
         }
         match kind {
             Kind::Input => self.take_input(stream, payload),
-            Kind::InputEnd => self.on(stream, |command, _| command.input.end()),
+            Kind::InputEnd => self.on(stream, |command, at| {
+                // A terminal is there for the next who types.
+                if command.terminal.is_none() && command.followers[at].writes {
+                    command.input.end();
+                }
+            }),
             Kind::Credit => {
                 let credit = Credit::decode(&payload)?;
                 self.on(stream, |command, at| command.followers[at].give(credit.bytes))
@@ -84,12 +89,12 @@ impl Guest {
     /// Does something for the follower on a stream. One that is gone has only not heard of it yet.
     fn on(&mut self, stream: u32, action: impl FnOnce(&mut Command, usize)) -> Result<(), Lost> {
         let Some(&key) = self.streams.get(&stream) else { return Ok(()) };
-        if let Some(command) = self.table.get(key) {
-            if let Some(at) = command.followers.iter().position(|f| f.stream == stream) {
-                action(command, at);
-                // An end of the input may be all that was waited for.
-                command.write(self.link.as_mut());
-            }
+        if let Some(command) = self.table.get(key)
+            && let Some(at) = command.followers.iter().position(|f| f.stream == stream)
+        {
+            action(command, at);
+            // An end of the input may be all that was waited for.
+            command.write(self.link.as_mut());
         }
         self.touch(key);
         Ok(())

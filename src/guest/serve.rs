@@ -285,10 +285,11 @@ impl Guest {
 
     fn pass_time(&mut self) {
         let now = Instant::now();
-        if self.link.is_none() && self.dialer.due().is_some_and(|due| due <= now) {
-            if let Some(socket) = self.dialer.call() {
-                self.greet(socket);
-            }
+        if self.link.is_none()
+            && self.dialer.due().is_some_and(|due| due <= now)
+            && let Some(socket) = self.dialer.call()
+        {
+            self.greet(socket);
         }
         while let Some((at, timer)) = self.timers.due(now) {
             self.ring(at, timer);

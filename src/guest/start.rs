@@ -61,10 +61,10 @@ fn serve(init: Init) -> io::Result<ExitCode> {
     let poller = Poller::new()?;
     let dialer = Dialer::new(init.dial.clone(), init.listen.as_deref(), rights.uid, &poller);
     let mut guest = Guest::new(poller, rights, dialer, signals)?;
-    if !init.main.is_empty() {
-        if let Err(text) = guest.start_main(&main_program(init)) {
-            complain(&text);
-        }
+    if !init.main.is_empty()
+        && let Err(text) = guest.start_main(&main_program(init))
+    {
+        complain(&text);
     }
     guest.serve()
 }

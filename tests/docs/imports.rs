@@ -93,7 +93,7 @@ const DAEMON: &[&str] = &[
 ];
 
 /// No runtime: it must be small, and must work in an empty image.
-const GUEST: &[&str] = &["nix", "rustix", "shpool_vterm"];
+const GUEST: &[&str] = &["nix", "rustix", "shpool_vterm", "unicode_width"];
 
 /// Blocking std: a runtime would show in the start of every command.
 const CLIENT: &[&str] = &["nix", "rustix", "serde", "serde_json", "signal_hook", "thiserror"];

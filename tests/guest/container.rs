@@ -32,7 +32,7 @@ impl Container {
         let directory = tempfile::tempdir().unwrap();
         std::fs::copy(ABX_INIT, directory.path().join("abx-init")).unwrap();
         let listener = UnixListener::bind(directory.path().join("sock")).unwrap();
-        let name = format!("abx-guest-{}", directory.path().file_name()?.to_str()?.trim_start_matches('.'));
+        let name = format!("abx-guest-{:x}", rand());
         let empty = image.is_none().then(|| empty_image(&name));
         let image = empty.clone().or(image.map(str::to_owned))?;
         let mount = format!("{}:/dev/.abx:ro", directory.path().display());
@@ -113,7 +113,7 @@ fn as_pid_1_it_reaps_orphans_and_ends_everything_on_term() {
     shell.argv = vec![b"sh".to_vec()];
     let (shell, _) = talk.start(&shell);
     talk.send(Kind::Input, shell, b"echo is-$((40+2))\n");
-    while !String::from_utf8_lossy(&talk.read_to(shell, b"\n")).contains("is-42") {}
+    talk.read_past(shell, "is-42\r\n");
     let before = Instant::now();
     assert!(docker(&["stop", "-t", "30", &container.name]).status.success());
     assert!(before.elapsed() < Duration::from_secs(5), "{:?}", before.elapsed());

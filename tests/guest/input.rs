@@ -43,7 +43,7 @@ fn sixty_four_mebibytes_go_through_cat_and_back() {
     let (stream, _) = talk.start(&Run { stdin: true, ..command("1", &["cat"]) });
     let bytes: Vec<u8> = (0..64 << 20).map(|n: u32| n.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
     let done = exchange(&mut talk, stream, &bytes);
-    assert!(done.stdout == bytes, "{} bytes", done.stdout.len());
+    assert!(done.stdout == bytes, "{} bytes, {:?}", done.stdout.len(), done.exited);
     assert_eq!(done.exited.code, 0);
 }
 

@@ -148,8 +148,17 @@ impl Talk {
 
     /// Reads output, of either kind, until it ends with `end`.
     pub(super) fn read_to(&mut self, stream: u32, end: &[u8]) -> Vec<u8> {
+        self.read_while(stream, |all| !all.ends_with(end))
+    }
+
+    /// Reads output until `text` is in it, whatever follows: a prompt, say.
+    pub(super) fn read_past(&mut self, stream: u32, text: &str) {
+        self.read_while(stream, |all| !String::from_utf8_lossy(all).contains(text));
+    }
+
+    fn read_while(&mut self, stream: u32, more: impl Fn(&[u8]) -> bool) -> Vec<u8> {
         let mut all = Vec::new();
-        while !all.ends_with(end) {
+        while more(&all) {
             let (kind, payload) = self.receive(stream);
             assert!(
                 matches!(kind, Kind::Stdout | Kind::Stderr | Kind::Redraw),

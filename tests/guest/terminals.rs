@@ -162,7 +162,7 @@ fn an_interrupt_reaches_what_is_in_the_foreground() {
     let mut run = terminal("1", "main", "");
     run.argv = vec![b"sh".to_vec(), b"-i".to_vec()];
     let (stream, _) = talk.start(&run);
-    type_in(&mut talk, stream, "sleep 300; echo code-$?\n");
+    type_in(&mut talk, stream, "sleep 300\n");
     until("sleep runs in the foreground", || {
         let entry = talk.entry("1").unwrap();
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", entry.pid)).unwrap();
@@ -170,7 +170,8 @@ fn an_interrupt_reaches_what_is_in_the_foreground() {
         (fields[5] != entry.pid.to_string()).then_some(())
     });
     type_in(&mut talk, stream, "\x03");
-    talk.read_to(stream, b"code-130\r\n");
+    type_in(&mut talk, stream, "echo code-$?\n");
+    talk.read_past(stream, "code-130\r\n");
     talk.send(Kind::InputEnd, stream, b"");
     type_in(&mut talk, stream, "exit 6\n");
     assert_eq!(talk.finish(stream).exited.code, 6);

@@ -32,16 +32,17 @@ impl Image {
     /// One that holds nothing at all.
     fn empty() -> Self {
         let name = format!("abx-test-empty:{}", std::process::id());
-        let archive = Command::new("tar")
+        let mut archive = Command::new("tar")
             .args(["-cf", "-", "-T", "/dev/null"])
             .stdout(Stdio::piped())
             .spawn()
             .expect("tar runs");
         let import = Command::new("docker")
             .args(["import", "-c", "CMD [\"/nothing\"]", "-", &name])
-            .stdin(archive.stdout.expect("piped"))
+            .stdin(archive.stdout.take().expect("piped"))
             .stdout(Stdio::null())
             .status();
+        assert!(archive.wait().expect("tar ends").success(), "no archive was made");
         assert!(import.expect("docker runs").success(), "the image was not made");
         Self(name)
     }

@@ -126,8 +126,14 @@ impl Driver {
             Some(seen) if matches!(seen.state, RunState::Running | RunState::Paused) => Ok(seen),
             Some(seen) => {
                 let code = seen.exit_code.map_or_else(|| "unknown".to_owned(), |c| c.to_string());
+                let hint = match seen.runtime() {
+                    Runtime::Init => "see what it says: abx daemon logs; try --image debian:stable-slim",
+                    Runtime::Engine => {
+                        "its image must have a `sleep` command; try --image debian:stable-slim"
+                    }
+                };
                 Err(Failure::new(Kind::EngineError, format!("the sandbox ended at once with code {code}"))
-                    .hint("its image must have a `sleep` command; try --image debian:stable-slim"))
+                    .hint(hint))
             }
             None => Err(Failure::new(Kind::EngineError, "the sandbox was removed while it started")),
         }

@@ -115,7 +115,7 @@ async fn look_into(driver: &Driver, hints: Vec<Hint>) {
     for hint in &hints {
         let (Hint::Sandbox(id) | Hint::Oom(id)) = hint;
         let Some(session) = by_sandbox(id) else { continue };
-        if matches!(hint, Hint::Oom(_)) {
+        if matches!(hint, Hint::Oom(_)) && !driver.0.guests.note_kill(&session.id) {
             count_oom(driver, &session).await;
         }
         if !touched.iter().any(|s| s.id == session.id) {

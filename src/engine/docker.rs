@@ -37,6 +37,7 @@ use crate::model::session::Excluded;
 
 /// What the rest of this module uses of the library.
 mod api {
+    pub(super) use bollard::body_full;
     pub(super) use bollard::container::PathStatResponse;
     pub(super) use bollard::errors::Error;
     #[cfg(test)]
@@ -51,7 +52,7 @@ mod api {
         CommitContainerOptionsBuilder, ContainerArchiveInfoOptionsBuilder, CreateContainerOptionsBuilder,
         CreateImageOptionsBuilder, ListImagesOptionsBuilder, RemoveContainerOptionsBuilder,
         RemoveImageOptionsBuilder, RenameContainerOptionsBuilder, ResizeExecOptionsBuilder,
-        StopContainerOptionsBuilder, TagImageOptionsBuilder,
+        StopContainerOptionsBuilder, TagImageOptionsBuilder, UploadToContainerOptionsBuilder,
     };
     pub(super) use bollard::{API_DEFAULT_VERSION, BollardRequest as Request, Docker};
 }
@@ -126,8 +127,28 @@ impl DockerEngine {
         let guest = guest::of(&self.link, spec).await?;
         // The labels say what came of it.
         let spec = &CreateSpec { guest: spec.guest.clone().filter(|_| guest.is_some()), ..spec.clone() };
+        let refused = match self.make_with(spec, cpus, guest.as_ref()).await {
+            Err(error) if guest::is_not_shared(&error) => error,
+            made => return made,
+        };
+        let Some(guest) = guest.map(guest::Guest::bridged) else { return Err(refused) };
+        let id = self.make_with(spec, cpus, Some(&guest)).await?;
+        if let Err(error) = guest.copy(&self.link, &id).await {
+            // Its main program is not in it.
+            self.remove(&id).await?;
+            return Err(error);
+        }
+        Ok(id)
+    }
+
+    async fn make_with(
+        &self,
+        spec: &CreateSpec,
+        cpus: Option<u64>,
+        guest: Option<&guest::Guest>,
+    ) -> Result<String, EngineError> {
         let options = CreateContainerOptionsBuilder::new().name(&spec.sandbox).build();
-        let body = create::body(spec, cpus, guest.as_ref());
+        let body = create::body(spec, cpus, guest);
         let made = self
             .link
             .call("create", SLOW, On::Image(&spec.image), |client| async move {

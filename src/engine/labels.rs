@@ -53,6 +53,11 @@ pub const RUNTIME: &str = "dev.abx.runtime";
 /// The image's own user, where abx-init runs as another.
 pub const RUNTIME_USER: &str = "dev.abx.runtime.user";
 
+/// `bridge` where abx-init cannot reach abxd by itself, and is called through the engine; else empty.
+pub const RUNTIME_LINK: &str = "dev.abx.runtime.link";
+/// The word for that.
+pub const BRIDGE: &str = "bridge";
+
 /// Snapshot id.
 pub const SNAPSHOT_ID: &str = "dev.abx.snapshot.id";
 /// Snapshot name.
@@ -106,6 +111,7 @@ pub fn session(spec: &CreateSpec) -> BTreeMap<String, String> {
         (SESSION_USER, session.spec.user.clone().unwrap_or_default()),
         (RUNTIME, runtime.to_owned()),
         (RUNTIME_USER, String::new()),
+        (RUNTIME_LINK, String::new()),
     ]
     .into_iter()
     .map(|(key, value)| (key.to_owned(), value))
@@ -127,6 +133,7 @@ pub fn snapshot(spec: &CommitSpec) -> BTreeMap<String, String> {
         // A container that someone runs from it by hand has no abx-init.
         (RUNTIME, String::new()),
         (RUNTIME_USER, String::new()),
+        (RUNTIME_LINK, String::new()),
     ]
     .into_iter()
     .map(|(key, value)| (key.to_owned(), value))
@@ -292,162 +299,4 @@ pub fn is_fixed(labels: &BTreeMap<String, String>, container: u16, protocol: &st
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::*;
-    use crate::engine::RunState;
-    use crate::model::session::{Mount, Secret};
-
-    const ID: &str = "01920000-0000-7000-8000-0000deadbeef";
-
-    /// What a driver would ask for, with every field that has a label.
-    pub(in crate::engine) fn create_spec(name: &str) -> CreateSpec {
-        let name = SessionName::parse(name).expect("good");
-        let id = SessionId::new(ID);
-        let mount = |source: &str, target: &str, read_only| Mount {
-            source: source.to_owned(),
-            target: target.to_owned(),
-            read_only,
-        };
-        let port = |container, host: Option<u16>| Port {
-            container,
-            host,
-            fixed: host.is_some(),
-            protocol: "tcp".to_owned(),
-        };
-        let session = Session {
-            sandbox: sandbox_name(&name, &id, false),
-            id,
-            name,
-            sandbox_id: None,
-            engine: EngineKind::Docker,
-            agent: "claude".to_owned(),
-            template: "base".to_owned(),
-            image: Some("base".to_owned()),
-            image_id: None,
-            runtime: Runtime::Engine,
-            status: Status::Stopped,
-            operation: None,
-            reason: None,
-            created_at: Timestamp(1_700_000_000_000),
-            last_active: Timestamp(1_700_000_000_000),
-            last_connected: None,
-            expires_at: None,
-            timeout_ms: Some(600_000),
-            idle_ms: None,
-            exec_count: 0,
-            oom_events: 0,
-            snapshot: None,
-            snapshots: 0,
-            spec: Spec {
-                workspace: Some(mount("/home/me/we \"ird", "/work", false)),
-                mounts: vec![mount("volume", "/v", true)],
-                ports: vec![port(80, None), port(443, Some(8443))],
-                limits: Limits { cpu_millis: Some(1500), memory_bytes: None, pids: Some(64) },
-                network: Network::Bridge,
-                profile: Profile::Restrictive,
-                user: Some("dev".to_owned()),
-                env: [("TOKEN".to_owned(), Secret::new("hunter2"))].into(),
-            },
-            metadata: [("k".to_owned(), "v,=\n".to_owned())].into(),
-            external: None,
-            revision: 0,
-        };
-        CreateSpec {
-            sandbox: session.sandbox.clone(),
-            image: "base".to_owned(),
-            rights: crate::model::limits::rights(session.spec.profile),
-            home: "home".to_owned(),
-            guest: None,
-            session,
-        }
-    }
-
-    pub(in crate::engine) fn commit_spec(sandbox_id: &str) -> CommitSpec {
-        CommitSpec {
-            sandbox_id: sandbox_id.to_owned(),
-            snapshot: SnapshotId::new("01920000-0000-7000-8000-00000000cafe"),
-            name: "a-20260201".to_owned(),
-            session: SessionId::new(ID),
-            session_name: "a".to_owned(),
-            home: "home".to_owned(),
-            note: None,
-        }
-    }
-
-    fn observed(spec: &CreateSpec, name: &str) -> Observed {
-        Observed {
-            id: "c1".to_owned(),
-            name: name.to_owned(),
-            state: RunState::Exited,
-            exit_code: Some(0),
-            finished_at_ms: None,
-            oom_killed: false,
-            image_id: "sha256:1".to_owned(),
-            labels: session(spec),
-            ports: Vec::new(),
-            mounts: spec.session.spec.workspace.iter().chain(&spec.session.spec.mounts).cloned().collect(),
-            pid: None,
-            env: Vec::new(),
-            directory: None,
-        }
-    }
-
-    #[test]
-    fn a_row_comes_back_from_the_labels_but_for_its_environment() {
-        let spec = create_spec("a");
-        let got = rebuild(&observed(&spec, "session-a")).expect("a session");
-        let mut want = spec.session;
-        want.sandbox_id = Some("c1".to_owned());
-        want.image_id = Some("sha256:1".to_owned());
-        want.spec.env.clear();
-        assert_eq!(got, want);
-    }
-
-    #[test]
-    fn a_renamed_container_gives_its_session_the_newer_name() {
-        let spec = create_spec("a");
-        let got = rebuild(&observed(&spec, "session-b")).expect("a session");
-        assert_eq!((got.name.as_str(), got.sandbox.as_str()), ("b", "session-b"));
-        let odd = create_spec("dev env");
-        let got = rebuild(&observed(&odd, &odd.sandbox)).expect("a session");
-        assert_eq!(got.name.as_str(), "dev env");
-    }
-
-    #[test]
-    fn no_value_of_the_environment_stands_in_a_label() {
-        assert!(!format!("{:?}", session(&create_spec("a"))).contains("hunter2"));
-    }
-
-    #[test]
-    fn a_snapshots_image_rebuilds_both_rows_and_is_no_sandbox_of_the_home() {
-        let spec = create_spec("a");
-        let mut all = session(&spec);
-        all.extend(snapshot(&commit_spec("c1")));
-        assert!(!format!("{all:?}").contains("/home/me"));
-        assert_eq!(all[SESSION_HOME], "");
-        let image = Image { id: "sha256:2".to_owned(), size_bytes: 5, layers: 2, labels: all };
-        let row = rebuild_snapshot(&image).expect("a snapshot");
-        assert_eq!((row.name.as_str(), row.session_name.as_str()), ("a-20260201", "a"));
-        assert_eq!(row.created_at, Timestamp(0x0192_0000_0000));
-        let saved = rebuild_from_snapshot(&image).expect("a session");
-        assert_eq!((saved.id, saved.status), (spec.session.id, Status::Saved));
-    }
-
-    #[test]
-    fn labels_that_someone_bent_rebuild_what_can_be_read() {
-        let mut seen = observed(&create_spec("a"), "session-a");
-        for key in [SESSION_METADATA, SESSION_PORTS, SESSION_LIMITS, SESSION_CREATED_AT] {
-            seen.labels.insert(key.to_owned(), "{[torn".to_owned());
-        }
-        assert!(rebuild(&seen).is_some());
-        seen.labels.insert(SESSION_NAME.to_owned(), "../evil".to_owned());
-        assert!(rebuild(&seen).is_none());
-    }
-
-    #[test]
-    fn a_fixed_port_is_told_from_a_free_one() {
-        let all = session(&create_spec("a"));
-        assert!(is_fixed(&all, 443, "tcp"));
-        assert!(!is_fixed(&all, 80, "tcp") && !is_fixed(&all, 443, "udp"));
-    }
-}
+pub(super) mod tests;

@@ -105,6 +105,11 @@ impl Observed {
         word.and_then(Runtime::from_word).unwrap_or(Runtime::Engine)
     }
 
+    /// Whether its abx-init is called through the engine, which does not share our files.
+    pub fn is_bridged(&self) -> bool {
+        self.labels.get(labels::RUNTIME_LINK).is_some_and(|link| link == labels::BRIDGE)
+    }
+
     /// The image's own user, where the main program is another's.
     pub fn image_user(&self) -> Option<&str> {
         self.labels.get(labels::RUNTIME_USER).map(String::as_str).filter(|user| !user.is_empty())

@@ -32,16 +32,17 @@ impl Image {
     /// One that holds nothing at all.
     fn empty() -> Self {
         let name = format!("abx-test-empty:{}", std::process::id());
-        let archive = Command::new("tar")
+        let mut archive = Command::new("tar")
             .args(["-cf", "-", "-T", "/dev/null"])
             .stdout(Stdio::piped())
             .spawn()
             .expect("tar runs");
         let import = Command::new("docker")
             .args(["import", "-c", "CMD [\"/nothing\"]", "-", &name])
-            .stdin(archive.stdout.expect("piped"))
+            .stdin(archive.stdout.take().expect("piped"))
             .stdout(Stdio::null())
             .status();
+        assert!(archive.wait().expect("tar ends").success(), "no archive was made");
         assert!(import.expect("docker runs").success(), "the image was not made");
         Self(name)
     }
@@ -196,4 +197,15 @@ fn a_programs_connection_is_refused_and_the_daemons_files_stay_out_of_reach() {
     assert_eq!(directories(&run), 1);
     world.call("session.delete", json!({"name": "a"}));
     assert_eq!(directories(&run), 0);
+}
+
+#[test]
+fn a_command_that_eats_its_memory_is_told_so_and_counted_once() {
+    let Some(world) = World::new() else { return };
+    start(&world, "a", &busybox_image(), json!({"limits": {"memory_bytes": 32 << 20}}));
+    let result = world.sh("a", "exec tail /dev/zero");
+    assert_eq!((&result["exit_code"], &result["signal"]), (&json!(137), &json!(9)), "{result}");
+    until("the kill to be counted", || (world.field("a", "oom_events") == 1).then_some(()));
+    world.call("session.stop", json!({"name": "a"}));
+    assert_eq!(world.field("a", "oom_events"), 1);
 }

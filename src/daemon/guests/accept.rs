@@ -1,7 +1,6 @@
 //! Who may connect for a sandbox: its main program, and nobody else in it.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
@@ -24,9 +23,6 @@ const PROCESS_POLL: Duration = Duration::from_millis(20);
 
 /// Rest after an accept that failed: the files of this process are used up.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-
-/// Kills that are counted for one message: what comes from inside is not trusted.
-const MAX_KILLS: u64 = 1000;
 
 /// Accepts a session's connections until it is aborted.
 pub(super) async fn run(guests: Weak<Inner>, slot: Arc<Slot>, listener: UnixListener) {
@@ -62,7 +58,7 @@ pub(super) async fn run(guests: Weak<Inner>, slot: Arc<Slot>, listener: UnixList
 }
 
 impl Inner {
-    async fn admit(self: &Arc<Self>, slot: &Arc<Slot>, mut socket: UnixStream) -> Result<(), String> {
+    async fn admit(&self, slot: &Arc<Slot>, socket: UnixStream) -> Result<(), String> {
         let peer = socket.peer_cred().map_err(|error| error.to_string())?;
         // None and 0: its processes have numbers of another kernel or namespace, which say nothing here.
         let process = peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
@@ -70,6 +66,16 @@ impl Inner {
         if process.is_some() && process != sandbox.pid {
             return Err(format!("process {process:?} is not the main program, {:?}", sandbox.pid));
         }
+        self.greet(slot, socket, sandbox).await
+    }
+
+    /// Greets who was let in, and takes the connection.
+    pub(super) async fn greet(
+        &self,
+        slot: &Arc<Slot>,
+        mut socket: UnixStream,
+        sandbox: Observed,
+    ) -> Result<(), String> {
         let hello = greet(&mut socket).await.map_err(|error| error.to_string())?;
         tracing::info!(session = %slot.session, build = ?hello.build, uid = hello.uid, "a sandbox is connected");
         let (noting, usage) = (Arc::downgrade(slot), self.usage.clone());
@@ -100,7 +106,7 @@ impl Inner {
     }
 
     async fn count_kills(&self, slot: &Slot) {
-        let kills = slot.killed.swap(0, Ordering::Relaxed).min(MAX_KILLS);
+        let kills = slot.kills.lock().unwrap_or_else(PoisonError::into_inner).news();
         if kills == 0 {
             return;
         }

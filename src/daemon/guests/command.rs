@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use self::input::Input;
 use self::output::Output;
 use super::link::Opened;
 use super::stream::Item;
-use super::{ALIVE_POLL, CONNECT_LIMIT, Guests, Live};
+use super::{ALIVE_POLL, Guests, Live};
 use crate::engine::{EngineError, ExecIo, ExecSpec, ExecState, Observed, WindowSize};
 use crate::guest::wire::{Failed, Kind, MAX_TO_GUEST, Payload, Run, Size};
 use crate::model::session::{Operation, Session, Status};
@@ -107,7 +107,7 @@ impl Guests {
     ) -> Result<Started, EngineError> {
         self.require_thawed(session)?;
         let Some(live) = self.live(session).await? else {
-            let seen = self.0.engine.inspect(session.sandbox_id.as_deref().unwrap_or_default()).await?;
+            let seen = self.look(session).await?;
             return Ok(Started::ByEngine {
                 user: seen.and_then(|seen| seen.image_user().map(str::to_owned)),
             });
@@ -147,9 +147,7 @@ impl Guests {
             {
                 return Ok((open, refused));
             }
-            self.require_running(session).await?;
-            let next = self.next_live(session, &live, CONNECT_LIMIT).await;
-            live = next.ok_or_else(lost)?;
+            live = self.live(session).await?.ok_or_else(lost)?;
         }
         Err(lost())
     }
@@ -165,14 +163,9 @@ impl Guests {
                 },
                 Ok(Some(_)) => open.link().close(),
                 Ok(None) => return Ok(None),
-                Err(_) => self.require_running(session).await?,
+                Err(_) => drop(self.require_running(session).await?),
             }
         }
-    }
-
-    async fn next_live(&self, session: &Session, old: &Live, limit: Duration) -> Option<Arc<Live>> {
-        let slot = self.slots().get(&session.id).cloned()?;
-        slot.other_than(Some(&old.link), Instant::now() + limit).await
     }
 
     /// # Errors

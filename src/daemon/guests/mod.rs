@@ -4,6 +4,7 @@
 //! Owns the directories that are mounted into sandboxes. Decides nothing about sessions: whoever asks has the row.
 
 mod accept;
+mod bridge;
 mod command;
 mod ends;
 mod follow;
@@ -13,7 +14,6 @@ mod stream;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -44,6 +44,9 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// its commands slow.
 const SILENCE: Duration = Duration::from_secs(60);
 
+/// Kills that one message may tell of: what comes from inside is not trusted.
+const MAX_KILLS: u64 = 1000;
+
 /// Between two looks at whether a sandbox from which nothing comes still runs.
 const ALIVE_POLL: Duration = Duration::from_secs(1);
 
@@ -68,14 +71,33 @@ struct Slot {
     current: watch::Sender<Option<Arc<Live>>>,
     /// What accepts connections.
     accepting: Mutex<Option<AbortHandle>>,
+    /// Held by who opens a connection through the engine.
+    calling: tokio::sync::Mutex<()>,
     /// Until when nobody waits for a connection.
     silent_until: Mutex<Option<Instant>>,
-    /// Kills for want of memory that are not in the table yet.
-    killed: AtomicU64,
+    /// Kills for want of memory.
+    kills: Mutex<Kills>,
     /// Ends that are not in the table yet.
     ended: Mutex<Vec<Entry>>,
-    /// Wakes whoever puts either there.
+    /// Wakes whoever puts both there.
     has_news: Notify,
+}
+
+/// The kernel's kills in a sandbox, of which abx-init and the engine both tell, in any order, and each may miss some.
+#[derive(Debug, Default)]
+struct Kills {
+    by_guest: u64,
+    by_engine: u64,
+    /// How many are in the table.
+    counted: u64,
+}
+
+impl Kills {
+    /// Those that are not in the table yet, which they are from now on.
+    fn news(&mut self) -> u64 {
+        let all = self.by_guest.max(self.by_engine);
+        all - std::mem::replace(&mut self.counted, all)
+    }
 }
 
 /// A connection, and what the engine says of the sandbox at its other end.
@@ -152,6 +174,15 @@ impl Guests {
         }
     }
 
+    /// Notes that the engine told of a kill for want of memory; false where nobody counts those of this session here.
+    pub fn note_kill(&self, id: &SessionId) -> bool {
+        let slot = self.slots().get(id).cloned();
+        slot.is_some_and(|slot| {
+            slot.note_kills(|known| known.by_engine += 1);
+            true
+        })
+    }
+
     /// The connection to a session's sandbox, which is waited for as long as the sandbox runs, but not for ever.
     ///
     /// # Errors
@@ -163,9 +194,14 @@ impl Guests {
         if found.is_some() {
             return Ok(found);
         }
-        self.require_running(session).await?;
+        let sandbox = self.require_running(session).await?;
         if slot.is_silent() {
             return Ok(None);
+        }
+        if sandbox.is_bridged()
+            && let Err(error) = self.call(&slot, sandbox).await
+        {
+            tracing::warn!(%error, session = %session.name, "cannot call a sandbox through the engine");
         }
         let found = slot.other_than(None, Instant::now() + CONNECT_LIMIT).await;
         if found.is_none() {
@@ -177,9 +213,9 @@ impl Guests {
 
     /// # Errors
     /// `Conflict` when the sandbox does not run, or is frozen.
-    async fn require_running(&self, session: &Session) -> Result<(), EngineError> {
-        match self.state(session).await? {
-            Some(RunState::Running) => Ok(()),
+    async fn require_running(&self, session: &Session) -> Result<Observed, EngineError> {
+        match self.look(session).await? {
+            Some(seen) if seen.state == RunState::Running => Ok(seen),
             other => {
                 let text = format!("the sandbox is {}", if other.is_some() { "not running" } else { "gone" });
                 Err(EngineError::Conflict { call: "exec", text })
@@ -187,9 +223,8 @@ impl Guests {
         }
     }
 
-    async fn state(&self, session: &Session) -> Result<Option<RunState>, EngineError> {
-        let seen = self.0.engine.inspect(session.sandbox_id.as_deref().unwrap_or_default()).await?;
-        Ok(seen.map(|seen| seen.state))
+    async fn look(&self, session: &Session) -> Result<Option<Observed>, EngineError> {
+        self.0.engine.inspect(session.sandbox_id.as_deref().unwrap_or_default()).await
     }
 
     /// Listens, unless that is done already.
@@ -216,8 +251,9 @@ impl Slot {
             session: session.clone(),
             current: watch::Sender::new(None),
             accepting: Mutex::new(None),
+            calling: tokio::sync::Mutex::new(()),
             silent_until: Mutex::new(None),
-            killed: AtomicU64::new(0),
+            kills: Mutex::default(),
             ended: Mutex::default(),
             has_news: Notify::new(),
         }
@@ -277,10 +313,28 @@ impl Slot {
         match event {
             Event::Active => usage.touch(&self.session),
             Event::Ended(entry) => self.ended(*entry),
-            Event::Oom(kills) => {
-                self.killed.fetch_add(kills, Ordering::Relaxed);
-                self.has_news.notify_one();
-            }
+            Event::Oom(kills) => self.note_kills(|known| known.by_guest += kills.min(MAX_KILLS)),
         }
+    }
+
+    fn note_kills(&self, note: impl FnOnce(&mut Kills)) {
+        note(&mut self.kills.lock().unwrap_or_else(PoisonError::into_inner));
+        self.has_news.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kill_of_which_two_tell_is_one() {
+        let mut kills = Kills::default();
+        kills.by_guest += 2;
+        assert_eq!(kills.news(), 2);
+        kills.by_engine += 1;
+        assert_eq!(kills.news(), 0);
+        kills.by_engine += 2;
+        assert_eq!(kills.news(), 1);
     }
 }

@@ -22,6 +22,9 @@ pub(super) fn body(spec: &CreateSpec, cpus: Option<u64>, guest: Option<&Guest>) 
     let session = &spec.session.spec;
     let keep_alive = || KEEP_ALIVE.iter().map(|&word| word.to_owned()).collect();
     let mut labels = labels::session(spec);
+    if let Some(guest) = guest {
+        labels.insert(labels::RUNTIME_LINK.to_owned(), guest.link().to_owned());
+    }
     if let Some(user) = guest.and_then(Guest::runs_as_root) {
         labels.insert(labels::RUNTIME_USER.to_owned(), user.to_owned());
     }

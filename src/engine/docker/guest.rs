@@ -1,9 +1,11 @@
 //! abx-init as the main program of a sandbox.
 
-use super::api::{ImageInspect, Mount, MountType};
-use super::link::{About, Link, ORDINARY};
+use bytes::Bytes;
+
+use super::api::{ImageInspect, Mount, MountType, UploadToContainerOptionsBuilder, body_full};
+use super::link::{About, Link, ORDINARY, SLOW};
 use super::snapshot::optional;
-use crate::engine::{CreateSpec, EngineError, GUEST_DIR, GUEST_PROGRAM, GUEST_SOCKET};
+use crate::engine::{CreateSpec, EngineError, GUEST_DIR, GUEST_PROGRAM, GUEST_SOCKET, labels};
 
 /// The kernel's names for architectures, by the images' names.
 const ARCHITECTURES: [(&str, &str); 6] = [
@@ -23,6 +25,8 @@ const TERM: &str = "SIGTERM";
 pub(super) struct Guest {
     /// The directory of this machine with the program.
     source: String,
+    /// Whether the engine does not see it: the program is then copied into a volume.
+    bridged: bool,
     /// The user that the image's programs run as; empty is root.
     user: String,
     /// Whether the main program may be root: without capabilities root can become nobody else, and owns files that the
@@ -62,6 +66,7 @@ impl Guest {
         let words = [config.entrypoint, config.cmd];
         Self {
             source: source.to_owned(),
+            bridged: false,
             user: config.user.unwrap_or_default(),
             root: !spec.rights.cap_drop.contains(&"ALL"),
             directory: config.working_dir.filter(|dir| !dir.is_empty()),
@@ -73,6 +78,16 @@ impl Guest {
     /// The image's user, where the main program is root instead.
     pub(super) fn runs_as_root(&self) -> Option<&str> {
         Some(self.user.as_str()).filter(|user| self.root && !user.is_empty())
+    }
+
+    /// The same for an engine that does not see our files.
+    pub(super) fn bridged(self) -> Self {
+        Self { bridged: true, ..self }
+    }
+
+    /// How it is called: a word for the label.
+    pub(super) fn link(&self) -> &'static str {
+        if self.bridged { labels::BRIDGE } else { "" }
     }
 
     /// The signal by which the sandbox is stopped, where the image's is another. What is not said here stays unsaid in
@@ -87,7 +102,7 @@ impl Guest {
             (format!("{GUEST_DIR}/{GUEST_PROGRAM}"), format!("{GUEST_DIR}/{GUEST_SOCKET}"));
         let mut words = vec![program, "init".to_owned()];
         let options = [
-            ("--dial", Some(socket.as_str())),
+            ("--dial", Some(socket.as_str()).filter(|_| !self.bridged)),
             ("--user", self.runs_as_root()),
             ("--cwd", self.directory.as_deref()),
         ];
@@ -103,14 +118,64 @@ impl Guest {
 
     /// The directory, as the sandbox sees it.
     pub(super) fn mount(&self) -> Mount {
+        let target = Some(GUEST_DIR.to_owned());
+        if self.bridged {
+            // Without a name: it goes with its container.
+            return Mount { target, typ: Some(MountType::VOLUME), ..Mount::default() };
+        }
         Mount {
             source: Some(self.source.clone()),
-            target: Some(GUEST_DIR.to_owned()),
+            target,
             typ: Some(MountType::BIND),
             read_only: Some(true),
             ..Mount::default()
         }
     }
+
+    /// Copies the program into a container that was made for it.
+    pub(super) async fn copy(&self, link: &Link, id: &str) -> Result<(), EngineError> {
+        let path = std::path::Path::new(&self.source).join(GUEST_PROGRAM);
+        let failed = |error: std::io::Error| EngineError::Failed { call: "create", text: error.to_string() };
+        let archive = archive(&std::fs::read(path).map_err(failed)?);
+        let options = UploadToContainerOptionsBuilder::new().path(GUEST_DIR).build();
+        link.call("create", SLOW, About::Sandbox(id), |client| async move {
+            client.docker.upload_to_container(id, Some(options), body_full(archive)).await
+        })
+        .await
+    }
+}
+
+/// Whether the engine says that it has no such directory: it runs on another machine, or in one.
+pub(super) fn is_not_shared(error: &EngineError) -> bool {
+    let EngineError::Failed { text, .. } = error else { return false };
+    let text = text.to_ascii_lowercase();
+    text.contains("source path does not exist")
+        || (text.contains("statfs") && text.contains("no such file or directory"))
+        || text.contains("mounts denied")
+}
+
+/// Bytes of a block of an archive.
+const BLOCK: usize = 512;
+
+/// An archive (ustar) that holds the program alone.
+fn archive(program: &[u8]) -> Bytes {
+    let mut header = [0_u8; BLOCK];
+    let mut put = |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
+    put(0, GUEST_PROGRAM);
+    put(100, "0000755");
+    put(108, "0000000");
+    put(116, "0000000");
+    put(124, &format!("{:011o}", program.len()));
+    put(136, "00000000000");
+    // The sum is taken with blanks in its own place.
+    put(148, "        ");
+    put(156, "0");
+    put(257, "ustar");
+    put(263, "00");
+    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    let padding = program.len().next_multiple_of(BLOCK) - program.len();
+    [&header[..], program, &vec![0; padding + 2 * BLOCK]].concat().into()
 }
 
 #[cfg(test)]

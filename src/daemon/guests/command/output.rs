@@ -139,8 +139,15 @@ impl Output {
                     return Ok(true);
                 }
             }
-            match self.guests.state(&self.session).await {
-                Ok(Some(RunState::Running | RunState::Paused)) => {}
+            match self.guests.look(&self.session).await {
+                Ok(Some(seen)) if matches!(seen.state, RunState::Running | RunState::Paused) => {
+                    if seen.is_bridged()
+                        && seen.state == RunState::Running
+                        && let Err(error) = self.guests.call(&slot, seen).await
+                    {
+                        tracing::debug!(%error, exec = self.id, "cannot call a sandbox, and calls again");
+                    }
+                }
                 Ok(_) => return Ok(false),
                 Err(error) => {
                     tracing::debug!(%error, exec = self.id, "cannot see a sandbox, and looks again")

@@ -1,0 +1,68 @@
+//! Calling a sandbox's abx-init through the engine, where it cannot reach us by itself.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use tokio::io::{AsyncWriteExt, copy};
+use tokio::net::UnixStream;
+
+use super::{Guests, Slot};
+use crate::engine::{Chunk, EngineError, ExecIo, ExecSpec, GUEST_DIR, GUEST_PROGRAM, Observed};
+
+impl Guests {
+    /// Opens a connection to a sandbox through the engine, unless one is there. One caller at a time: the others find
+    /// what it opened.
+    pub(super) async fn call(&self, slot: &Arc<Slot>, sandbox: Observed) -> Result<(), EngineError> {
+        let _calling = slot.calling.lock().await;
+        if slot.live().is_some() {
+            return Ok(());
+        }
+        let io = self.0.engine.exec(&sandbox.id, &spec()).await?;
+        let failed = |text: String| EngineError::Failed { call: "exec", text };
+        let (ours, theirs) = UnixStream::pair().map_err(|error| failed(error.to_string()))?;
+        tokio::spawn(carry(theirs, io));
+        self.0.greet(slot, ours, sandbox).await.map_err(failed)
+    }
+}
+
+/// As root: abx-init takes calls from its own user alone.
+fn spec() -> ExecSpec {
+    ExecSpec {
+        exec_id: format!("bridge-{}", uuid::Uuid::now_v7()),
+        argv: vec![format!("{GUEST_DIR}/{GUEST_PROGRAM}"), "bridge".to_owned()],
+        env: Vec::new(),
+        cwd: Some("/".to_owned()),
+        user: None,
+        tty: None,
+        stdin: true,
+    }
+}
+
+/// Carries bytes both ways until either side ends.
+async fn carry(socket: UnixStream, io: ExecIo) {
+    let ExecIo { input: Some(mut input), mut output, .. } = io else { return };
+    let (mut from, mut to) = socket.into_split();
+    let inward = async {
+        // Its end ends the bridge.
+        let _ = copy(&mut from, &mut input).await;
+        let _ = input.shutdown().await;
+    };
+    let outward = async {
+        while let Some(Ok(chunk)) = output.next().await {
+            match chunk {
+                Chunk::Stdout(bytes) => {
+                    if to.write_all(&bytes).await.is_err() {
+                        break;
+                    }
+                }
+                Chunk::Stderr(text) => {
+                    tracing::warn!(text = ?String::from_utf8_lossy(&text), "a bridge to a sandbox complains");
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = inward => {}
+        () = outward => {}
+    }
+}

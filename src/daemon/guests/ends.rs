@@ -53,6 +53,16 @@ impl Inner {
 
     /// Notes what ended while there was no connection.
     pub(super) async fn catch_up(&self, slot: &Slot, live: &Live) {
+        let open = |this: &Self| {
+            this.store
+                .execs(&slot.session)
+                .into_iter()
+                .filter(|exec| exec.ended.is_none())
+                .collect::<Vec<_>>()
+        };
+        if open(self).is_empty() {
+            return;
+        }
         let known = match entries(live).await {
             Ok(known) => known,
             Err(error) => {
@@ -60,8 +70,7 @@ impl Inner {
             }
         };
         let known: HashMap<&str, &Entry> = known.iter().map(|entry| (entry.id.as_str(), entry)).collect();
-        let open = self.store.execs(&slot.session).into_iter().filter(|exec| exec.ended.is_none());
-        let ends = open.filter_map(|exec| match known.get(exec.id.as_str()) {
+        let ends = open(self).into_iter().filter_map(|exec| match known.get(exec.id.as_str()) {
             Some(entry) => Some((exec.id.to_string(), end(entry)?)),
             // Begun in this daemon's life: on its way, or run by the engine and followed there.
             None if exec.started_at >= self.since => None,

@@ -49,14 +49,19 @@ impl Guest {
         self.maybe_asked().await.expect("a frame")
     }
 
-    /// None at the connection's end.
+    /// None at the connection's end. What it is asked first, whatever the table holds, it answers: it knows nothing.
     async fn maybe_asked(&mut self) -> Option<Asked> {
-        let mut head = [0; HEADER_BYTES];
-        self.0.read_exact(&mut head).await.ok()?;
-        let header = Header::parse(head, MAX_TO_GUEST).expect("short");
-        let mut payload = vec![0; header.length];
-        self.0.read_exact(&mut payload).await.ok()?;
-        Some(Asked { kind: header.kind.expect("known"), stream: header.stream, payload })
+        loop {
+            let mut head = [0; HEADER_BYTES];
+            self.0.read_exact(&mut head).await.ok()?;
+            let header = Header::parse(head, MAX_TO_GUEST).expect("short");
+            let mut payload = vec![0; header.length];
+            self.0.read_exact(&mut payload).await.ok()?;
+            match header.kind.expect("known") {
+                Kind::List => self.send(Kind::Done, header.stream, &[]).await,
+                kind => return Some(Asked { kind, stream: header.stream, payload }),
+            }
+        }
     }
 
     /// Waits for a command and starts it.

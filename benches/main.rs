@@ -1,9 +1,10 @@
 //! Speed, always beside a peer measured in the same run: `cargo bench --bench speed [-- NAME...]`.
 //!
 //! Prints a Markdown table and fails when a ratio is over what the project promises. NAME is one of `round_trip`, `list`,
-//! `ls`, `start`, `idle`; all of them without one. `ls` and `start` need an engine.
+//! `ls`, `start`, `exec`, `idle`; all of them without one. `ls`, `start` and `exec` need an engine.
 
 mod daemon;
+mod exec;
 mod idle;
 mod list;
 mod ls;
@@ -42,6 +43,7 @@ const BENCHES: &[Bench] = &[
     ("list", list::run),
     ("ls", ls::run),
     ("start", start::run),
+    ("exec", exec::run),
     ("idle", idle::run),
 ];
 

@@ -184,7 +184,7 @@ impl RawStream {
         let payload = &self.payload[..kind.1];
         let garbled = |source| StreamError::Garbled { source };
         match kind.0 {
-            FrameKind::Stdout | FrameKind::Redraw => Ok(Frame::Stdout(payload)),
+            FrameKind::Stdout => Ok(Frame::Stdout(payload)),
             FrameKind::Stderr => Ok(Frame::Stderr(payload)),
             FrameKind::Exit => serde_json::from_slice(payload).map(Frame::Exit).map_err(garbled),
             FrameKind::Error => serde_json::from_slice(payload).map(Frame::Error).map_err(garbled),

@@ -196,9 +196,6 @@ pub enum FrameKind {
     Stdout,
     /// Bytes of standard error.
     Stderr,
-    /// Bytes that paint a terminal's screen as it is now, whatever stood there: the first of a terminal that is followed,
-    /// and again after a client fell behind. They are shown as output is.
-    Redraw,
     /// JSON of [`Exit`]; the last frame.
     Exit,
     /// JSON of [`WireError`]; the last frame.
@@ -206,7 +203,7 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
-    const TABLE: [(u8, FrameKind); 8] = [
+    const TABLE: [(u8, FrameKind); 7] = [
         (1, FrameKind::Input),
         (2, FrameKind::Resize),
         (3, FrameKind::Signal),
@@ -214,7 +211,6 @@ impl FrameKind {
         (66, FrameKind::Stderr),
         (67, FrameKind::Exit),
         (68, FrameKind::Error),
-        (69, FrameKind::Redraw),
     ];
 
     fn byte(self) -> u8 {

@@ -53,7 +53,7 @@ async fn deliver(kind: FrameKind, payload: &[u8], input: &mut Option<Input>, han
                 handle.signal(i32::from(signal)).await;
             }
         }
-        FrameKind::Stdout | FrameKind::Stderr | FrameKind::Redraw | FrameKind::Exit | FrameKind::Error => {}
+        FrameKind::Stdout | FrameKind::Stderr | FrameKind::Exit | FrameKind::Error => {}
     }
 }
 

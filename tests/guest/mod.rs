@@ -1,5 +1,6 @@
 //! `abx-init` as it is put into sandboxes, started as an ordinary process and spoken to in the words of its protocol.
 #![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod container;
 mod follow;

@@ -2,6 +2,7 @@
 //!
 //! The library is pinned: it is used for the API's types and calls, while connections and streams are our own (`hijack`).
 
+mod api;
 mod archive;
 mod containers;
 mod create;
@@ -34,28 +35,6 @@ use super::{
 };
 use crate::model::id::SnapshotId;
 use crate::model::session::Excluded;
-
-/// What the rest of this module uses of the library.
-mod api {
-    pub(super) use bollard::body_full;
-    pub(super) use bollard::container::PathStatResponse;
-    pub(super) use bollard::errors::Error;
-    #[cfg(test)]
-    pub(super) use bollard::models::ContainerState;
-    pub(super) use bollard::models::{
-        ContainerConfig, ContainerCreateBody, ContainerInspectResponse, ContainerStateStatusEnum,
-        ContainerSummary, ContainerSummaryStateEnum, ContainerTopResponse, EventMessage, ExecConfig,
-        HostConfig, ImageConfig, ImageInspect, ImageSummary, Mount, MountPoint, MountType, PortBinding,
-        PortSummaryTypeEnum, RestartPolicy, RestartPolicyNameEnum,
-    };
-    pub(super) use bollard::query_parameters::{
-        CommitContainerOptionsBuilder, ContainerArchiveInfoOptionsBuilder, CreateContainerOptionsBuilder,
-        CreateImageOptionsBuilder, ListImagesOptionsBuilder, RemoveContainerOptionsBuilder,
-        RemoveImageOptionsBuilder, RenameContainerOptionsBuilder, ResizeExecOptionsBuilder,
-        StopContainerOptionsBuilder, TagImageOptionsBuilder, UploadToContainerOptionsBuilder,
-    };
-    pub(super) use bollard::{API_DEFAULT_VERSION, BollardRequest as Request, Docker};
-}
 
 /// Containers that a list inspects at once.
 const INSPECTS_AT_ONCE: usize = 8;

@@ -3,6 +3,7 @@
 //! What has to happen as the new process, before its program replaces it, happens in [`become_it`]: the only unsafe
 //! code of this package.
 
+use std::borrow::Cow;
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -87,7 +88,8 @@ fn user_of(run: &Run, rights: &Rights) -> Result<User, Failed> {
 /// The defaults come first, so that what was given wins.
 fn set_environment(command: &mut Command, run: &Run, user: &User) {
     command.env_clear();
-    let home = homes::of(user);
+    let has_home = run.env.iter().any(|pair| pair.starts_with(b"HOME="));
+    let home = if has_home { Cow::Borrowed("") } else { homes::of(user) };
     command.env("PATH", PATH).env("HOME", &*home).env("USER", &user.name).env("LOGNAME", &user.name);
     if run.tty.is_some() {
         command.env("TERM", "xterm-256color");

@@ -66,8 +66,11 @@ fn a_command_runs_as_the_user_it_was_given() {
         return;
     }
     let script = "echo $(id -u):$(id -g):$(id -G):$HOME; echo own > /dev/stderr";
-    let done = talk.run(&Run { user: Some("54321:54322".to_owned()), ..sh("1", script) });
-    assert_eq!((done.text(), &*done.stderr), ("54321:54322:54322:/\n", b"own\n".as_slice()));
+    // Without a home of its own one would be made on this machine.
+    let mut run = Run { user: Some("54321:54322".to_owned()), ..sh("1", script) };
+    run.env.push(b"HOME=/there".to_vec());
+    let done = talk.run(&run);
+    assert_eq!((done.text(), &*done.stderr), ("54321:54322:54322:/there\n", b"own\n".as_slice()));
     let nobody =
         talk.run(&Run { user: Some("nobody".to_owned()), ..sh("2", "echo $USER:$LOGNAME:$(id -un)") });
     assert_eq!(nobody.text(), "nobody:nobody:nobody\n");

@@ -82,13 +82,14 @@ fn logs(context: &Context, id: String, follow: bool) -> Result<u8, Failure> {
         }
         let came = !output.stdout.is_empty() || !output.stderr.is_empty();
         (params.stdout_from, params.stderr_from) = (output.stdout_next, output.stderr_next);
-        if output.ended && !came || !follow && !came || context.output.json && !follow {
+        if came && (follow || !context.output.json) {
+            continue;
+        }
+        if output.ended || !follow {
             return Ok(0);
         }
-        if !came {
-            let wait = ExecWaitParams { id: params.id.clone(), timeout: Some(FOLLOW_MS) };
-            context.call_on::<ExecWait>(&mut client, &wait)?;
-        }
+        let wait = ExecWaitParams { id: params.id.clone(), timeout: Some(FOLLOW_MS) };
+        context.call_on::<ExecWait>(&mut client, &wait)?;
     }
 }
 

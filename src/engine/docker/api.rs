@@ -1,0 +1,20 @@
+//! What this module uses of the library.
+
+pub(super) use bollard::body_full;
+pub(super) use bollard::container::PathStatResponse;
+pub(super) use bollard::errors::Error;
+#[cfg(test)]
+pub(super) use bollard::models::ContainerState;
+pub(super) use bollard::models::{
+    ContainerConfig, ContainerCreateBody, ContainerInspectResponse, ContainerStateStatusEnum,
+    ContainerSummary, ContainerSummaryStateEnum, ContainerTopResponse, EventMessage, ExecConfig, HostConfig,
+    ImageConfig, ImageInspect, ImageSummary, Mount, MountPoint, MountType, PortBinding, PortSummaryTypeEnum,
+    RestartPolicy, RestartPolicyNameEnum,
+};
+pub(super) use bollard::query_parameters::{
+    CommitContainerOptionsBuilder, ContainerArchiveInfoOptionsBuilder, CreateContainerOptionsBuilder,
+    CreateImageOptionsBuilder, ListImagesOptionsBuilder, RemoveContainerOptionsBuilder,
+    RemoveImageOptionsBuilder, RenameContainerOptionsBuilder, ResizeExecOptionsBuilder,
+    StopContainerOptionsBuilder, TagImageOptionsBuilder, UploadToContainerOptionsBuilder,
+};
+pub(super) use bollard::{API_DEFAULT_VERSION, BollardRequest as Request, Docker};

@@ -100,7 +100,7 @@ impl DockerEngine {
 
     async fn make(&self, spec: &CreateSpec) -> Result<String, EngineError> {
         let cpus = match spec.session.spec.limits.cpu_millis {
-            Some(_) => Some(self.cpus().await?),
+            Some(_) => Some(self.link.cpus().await?),
             None => None,
         };
         let guest = guest::of(&self.link, spec).await?;
@@ -135,23 +135,6 @@ impl DockerEngine {
             })
             .await?;
         Ok(made.id)
-    }
-
-    /// CPUs of the engine's machine.
-    async fn cpus(&self) -> Result<u64, EngineError> {
-        self.link
-            .call("create", ORDINARY, On::Nothing, |client| async move {
-                let ask = async {
-                    let info = client.docker.info().await?;
-                    Ok(info
-                        .ncpu
-                        .and_then(|n| u64::try_from(n).ok())
-                        .filter(|n| *n > 0)
-                        .unwrap_or(u64::MAX / 1000))
-                };
-                client.cpus.get_or_try_init(|| ask).await.copied()
-            })
-            .await
     }
 
     /// Whether a refused change had nothing to change.

@@ -92,6 +92,22 @@ impl Client {
 }
 
 impl Link {
+    /// CPUs of the engine's machine.
+    pub(super) async fn cpus(&self) -> Result<u64, EngineError> {
+        self.call("create", ORDINARY, About::Nothing, |client| async move {
+            let ask = async {
+                let info = client.docker.info().await?;
+                Ok(info
+                    .ncpu
+                    .and_then(|n| u64::try_from(n).ok())
+                    .filter(|n| *n > 0)
+                    .unwrap_or(u64::MAX / 1000))
+            };
+            client.cpus.get_or_try_init(|| ask).await.copied()
+        })
+        .await
+    }
+
     pub(super) fn new(settings: Settings) -> Self {
         Self {
             settings,

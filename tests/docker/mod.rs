@@ -1,6 +1,7 @@
 //! Tests that need a container engine.
 
 mod away;
+mod caller;
 mod cli;
 mod cp;
 mod engine;

@@ -1,0 +1,100 @@
+//! Whose files are those that are made in a workspace: of whoever made the session, who need not be root.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::support::World;
+use crate::support::engine::{busybox_image, docker};
+
+/// A user whom neither this machine nor the image knows.
+const UID: u32 = 54_321;
+
+/// A home of abx of that user, with programs that they may run.
+struct Other {
+    dir: TempDir,
+    engine_group: u32,
+}
+
+impl Other {
+    fn new() -> Self {
+        let dir = TempDir::with_prefix("abx-test-").expect("a directory");
+        for name in ["bin", "work"] {
+            fs::create_dir(dir.path().join(name)).expect("a directory");
+        }
+        for (name, program) in [("abx", env!("CARGO_BIN_EXE_abx")), ("abxd", env!("CARGO_BIN_EXE_abxd"))] {
+            fs::copy(program, dir.path().join("bin").join(name)).expect("a copy");
+        }
+        for path in [dir.path().to_owned(), dir.path().join("work")] {
+            chown(&path, Some(UID), Some(UID)).expect("root may");
+        }
+        let engine_group = fs::metadata("/var/run/docker.sock").expect("the engine's socket").gid();
+        Self { dir, engine_group }
+    }
+
+    fn work(&self) -> PathBuf {
+        self.dir.path().join("work")
+    }
+
+    fn abx(&self, arguments: &[&str]) -> String {
+        let output = Command::new("setpriv")
+            .arg(format!("--reuid={UID}"))
+            .arg(format!("--regid={UID}"))
+            .arg(format!("--groups={}", self.engine_group))
+            .arg(self.dir.path().join("bin/abx"))
+            .args(arguments)
+            .env_clear()
+            .env("HOME", self.dir.path())
+            .env("ABX_HOME", self.dir.path().join("abx"))
+            .env("PATH", "/usr/bin:/bin")
+            .current_dir(self.work())
+            .output()
+            .expect("setpriv runs");
+        let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        assert!(output.status.success(), "{arguments:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
+        text
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        self.abx(&["daemon", "stop"]);
+        let home = format!("label=dev.abx.session.home={}", self.dir.path().join("abx").display());
+        for id in docker(&["ps", "-aq", "--filter", &home]).lines() {
+            docker(&["rm", "-fv", id]);
+        }
+    }
+}
+
+fn owner(path: &Path) -> (u32, u32) {
+    let found = fs::metadata(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    (found.uid(), found.gid())
+}
+
+#[test]
+fn what_is_made_in_a_workspace_belongs_to_the_caller_who_has_a_home_there() {
+    // For the check that there is an engine; only root can be somebody else.
+    let Some(_world) = World::new() else { return };
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let other = Other::new();
+    let work = other.work();
+    other.abx(&["start", "a", "--image", &busybox_image(), "-w", work.to_str().expect("text")]);
+    let script = "touch made && echo kept > $HOME/note && echo $(id -u):$(id -g) $HOME";
+    assert_eq!(other.abx(&["exec", "a", "--", "sh", "-c", script]), format!("{UID}:{UID} /home/{UID}"));
+    assert_eq!(owner(&work.join("made")), (UID, UID));
+    assert_eq!(other.abx(&["exec", "-u", "root", "a", "--", "sh", "-c", "echo $(id -u) $HOME"]), "0 /root");
+    fs::write(work.join("in"), "x").expect("a file");
+    other.abx(&["cp", "-q", "in", "a:/tmp/in"]);
+    let listed = other.abx(&["exec", "a", "--", "ls", "-ln", "/tmp/in"]);
+    let owners: Vec<&str> = listed.split_whitespace().skip(2).take(2).collect();
+    assert_eq!(owners, ["54321", "54321"], "{listed}");
+    for verbs in [&["stop", "a"][..], &["resume", "a"], &["save", "a"], &["resume", "a"]] {
+        other.abx(verbs);
+    }
+    assert_eq!(other.abx(&["exec", "a", "--", "sh", "-c", "cat $HOME/note"]), "kept");
+}

@@ -10,8 +10,10 @@ use serde::Deserialize;
 
 use crate::paths;
 
+mod agents;
 mod check;
 
+pub use agents::{Agent, AgentSection};
 pub use check::BadValue;
 
 /// The image of the built-in template.
@@ -133,6 +135,8 @@ pub struct Template {
     pub timeout: Option<String>,
     /// Idle time, such as `30m`.
     pub idle: Option<String>,
+    /// What an attach opens: `shell` or `agent`.
+    pub attach: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -141,6 +145,7 @@ struct File {
     engine: EngineSection,
     log: LogSection,
     templates: BTreeMap<String, Template>,
+    agents: BTreeMap<String, AgentSection>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -182,6 +187,8 @@ pub struct Config {
     pub log: Setting<String>,
     /// Templates by name; `base` is always there.
     pub templates: BTreeMap<String, Setting<Template>>,
+    /// What the files say of agents, by name; see [`Config::agent`].
+    pub agents: BTreeMap<String, Setting<AgentSection>>,
 }
 
 impl Config {
@@ -201,6 +208,7 @@ impl Config {
             runtime_dir: paths::variable("XDG_RUNTIME_DIR").filter(|v| !v.is_empty()).map(PathBuf::from),
             log: Setting { value: "info".to_owned(), source: Source::Default },
             templates: BTreeMap::new(),
+            agents: BTreeMap::new(),
         };
         let base = Setting { value: Template::default(), source: Source::Default };
         config.templates.insert(BASE.to_owned(), base);
@@ -232,6 +240,9 @@ impl Config {
         for (name, template) in file.templates {
             self.templates.insert(name, Setting { value: template, source: source.clone() });
         }
+        for (name, agent) in file.agents {
+            self.agents.insert(name, Setting { value: agent, source: source.clone() });
+        }
     }
 
     /// The template of this name with what it takes from `base`; none if there is none.
@@ -251,7 +262,13 @@ impl Config {
             profile: own.profile.or(base.profile),
             timeout: own.timeout.or(base.timeout),
             idle: own.idle.or(base.idle),
+            attach: own.attach.or(base.attach),
         })
+    }
+
+    /// Whether an attach to a session of some template opens its agent.
+    pub fn attaches_agents(&self) -> bool {
+        self.templates.values().any(|template| template.value.attaches_agent())
     }
 
     /// Every setting by its name in the file, for `abx doctor` and `daemon.info`: of a template what it sets itself.
@@ -277,11 +294,17 @@ impl Config {
                 set.map(|(key, value)| (format!("templates.{name}.{key}"), value, template.source.clone())),
             );
         }
+        rows.extend(self.explain_agents());
         rows
     }
 }
 
 impl Template {
+    /// Whether an attach opens the agent, and not a shell.
+    pub fn attaches_agent(&self) -> bool {
+        self.attach.as_deref() == Some("agent")
+    }
+
     /// What it sets, by name.
     fn explain(&self) -> Vec<(String, String)> {
         let fields = [
@@ -294,6 +317,7 @@ impl Template {
             ("profile", self.profile.clone()),
             ("timeout", self.timeout.clone()),
             ("idle", self.idle.clone()),
+            ("attach", self.attach.clone()),
         ];
         let set = fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
         set.chain(self.env.keys().map(|key| (format!("env.{key}"), MASK.to_owned()))).collect()
@@ -319,9 +343,12 @@ fn read(path: &Path) -> Result<Option<File>, ConfigError> {
             source: Wrong { line, why: without_value(error.message()) },
         }
     })?;
+    let bad = |source| ConfigError::Value { path: path.to_owned(), source };
     for (name, template) in &file.templates {
-        check::template(name, template)
-            .map_err(|source| ConfigError::Value { path: path.to_owned(), source })?;
+        check::template(name, template).map_err(bad)?;
+    }
+    for (name, agent) in &file.agents {
+        agents::check(name, agent).map_err(bad)?;
     }
     Ok(Some(file))
 }

@@ -177,6 +177,13 @@ pub(crate) struct AttachArgs {
     /// The terminal: come back to it, or open it if it is not there
     #[arg(long, value_name = "T", default_value = MAIN_TERMINAL)]
     pub(crate) terminal: String,
+    /// Open the session's agent there, in place of a shell. Where it has run before, it goes on with its
+    /// last conversation
+    #[arg(long, conflicts_with = "cmd")]
+    pub(crate) agent: bool,
+    /// With --agent: begin a new conversation
+    #[arg(long, requires = "agent")]
+    pub(crate) fresh: bool,
     /// Watch only: neither keys nor this terminal's size count
     #[arg(long)]
     pub(crate) read_only: bool,

@@ -17,6 +17,12 @@ pub struct BadValue {
     rule: &'static str,
 }
 
+impl BadValue {
+    pub(super) fn new(key: String, rule: &'static str) -> Self {
+        Self { key, rule }
+    }
+}
+
 /// Checks one template.
 ///
 /// # Errors
@@ -40,9 +46,10 @@ pub(super) fn template(name: &str, template: &Template) -> Result<(), BadValue> 
         ("profile", one_of(&template.profile, &profiles), "permissive, moderate or restrictive"),
         ("timeout", duration(&template.timeout), time),
         ("idle", duration(&template.idle), time),
+        ("attach", one_of(&template.attach, &["shell", "agent"]), "shell or agent"),
     ];
     match checks.into_iter().find(|(_, good, _)| !good) {
-        Some((key, _, rule)) => Err(BadValue { key: format!("templates.{name}.{key}"), rule }),
+        Some((key, _, rule)) => Err(BadValue::new(format!("templates.{name}.{key}"), rule)),
         None => Ok(()),
     }
 }

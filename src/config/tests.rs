@@ -52,7 +52,7 @@ fn every_field_that_a_template_sets_is_explained_and_its_variables_are_masked() 
     let dir = tempfile::tempdir().expect("temporary directory");
     let file = dir.path().join("config.toml");
     let text = "[templates.py]\nmemory = \"4g\"\ncpus = 2.5\npids = 9\nuser = \"1000\"\nidle = \"2h\"\n\
-                timeout = \"8h\"\nnetwork = \"none\"\nprofile = \"moderate\"\nenv = { TOKEN = \"s3cret\" }\n";
+                timeout = \"8h\"\nnetwork = \"none\"\nprofile = \"moderate\"\nattach = \"agent\"\nenv = { TOKEN = \"s3cret\" }\n";
     std::fs::write(&file, text).expect("write");
     let config = Config::load(&file, &Flags::default()).expect("loads");
     let rows: Vec<String> = config
@@ -73,6 +73,7 @@ fn every_field_that_a_template_sets_is_explained_and_its_variables_are_masked() 
         "py.profile = moderate (true)",
         "py.timeout = 8h (true)",
         "py.idle = 2h (true)",
+        "py.attach = agent (true)",
         "py.env.TOKEN = *** (true)",
     ];
     assert_eq!(rows, want);
@@ -141,6 +142,7 @@ fn a_template_that_cannot_work_is_an_error_of_the_file() {
         ("profile = \"strict\"", "profile", "restrictive"),
         ("timeout = \"soon\"", "timeout", "30m"),
         ("idle = \"-1\"", "idle", "30m"),
+        ("attach = \"vim\"", "attach", "shell or agent"),
     ] {
         let error = load(line).expect_err(line);
         let ConfigError::Value { source, .. } = &error else { panic!("{line}: {error:?}") };

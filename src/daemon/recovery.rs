@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::agents;
 use super::clock;
 use super::driver::{Driver, Held};
 use super::failure::Failure;
@@ -168,7 +169,11 @@ impl Driver {
             (SnapshotState::Creating, None) => {
                 tracing::info!(snapshot = snapshot.name, "dropping a snapshot that was never made");
                 let id = snapshot.id.clone();
-                self.0.store.write(move |tx| tx.delete_snapshot(&id)).await?;
+                let dropped = self.0.store.write(move |tx| {
+                    agents::forget(tx, id.as_str())?;
+                    tx.delete_snapshot(&id)
+                });
+                dropped.await?;
             }
         }
         Ok(())

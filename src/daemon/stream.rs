@@ -98,6 +98,7 @@ impl RawStreams {
             durable: live.handle.is_durable(),
             stdout_from: live.from.0,
             stderr_from: live.from.1,
+            note: live.note.clone(),
             ..Opened::default()
         };
         let deadline = deadline(open.timeout_ms.map(Duration::from_millis));
@@ -157,6 +158,7 @@ impl RawStreams {
             detached: open.detach,
             key: open.key.clone(),
             terminal: open.terminal.clone().filter(|_| open.attach),
+            agent: open.agent.filter(|_| open.attach),
         };
         let wanted = Wanted {
             stdout_from: open.stdout_from,

@@ -35,6 +35,18 @@ pub struct Size {
     pub rows: u16,
 }
 
+/// How the session's agent is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentStart {
+    /// Unless the terminal runs something already; then that is followed.
+    Usual,
+    /// Going on with its last conversation where it has run before.
+    Resume,
+    /// With a new conversation.
+    Fresh,
+}
+
 /// What the client wants to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Open {
@@ -93,6 +105,9 @@ pub struct Open {
     /// Lines of scrollback to paint above the screen. Only with `terminal`.
     #[serde(default)]
     pub scrollback: u32,
+    /// Start the session's agent in place of `cmd`. Only with `attach`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentStart>,
     /// Copy files instead of running anything; of the other fields only those above `cmd` count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy: Option<CopyOpen>,
@@ -120,6 +135,7 @@ impl Default for Open {
             terminal: None,
             read_only: false,
             scrollback: 0,
+            agent: None,
             copy: None,
         }
     }
@@ -142,6 +158,9 @@ pub struct Opened {
     /// The same of standard error.
     #[serde(default)]
     pub stderr_from: u64,
+    /// One line for the user on what was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// The daemon's version.
     pub version: String,
     /// The protocol it speaks.
@@ -159,6 +178,7 @@ impl Default for Opened {
             durable: false,
             stdout_from: 0,
             stderr_from: 0,
+            note: None,
             version: VERSION.to_owned(),
             protocol: PROTOCOL,
             copy: None,

@@ -1,5 +1,6 @@
 //! Tests that need a container engine.
 
+mod agents;
 mod away;
 mod caller;
 mod cli;

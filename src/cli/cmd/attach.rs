@@ -1,8 +1,11 @@
 //! `abx attach`.
 
+mod agent;
+
 use std::collections::BTreeMap;
 use std::io;
 
+use self::agent::Agent;
 use super::exec::pass_terminal_type;
 use super::session::quoted;
 use crate::cli::args::AttachArgs;
@@ -24,6 +27,10 @@ pub(crate) fn run(context: &Context, args: AttachArgs) -> Result<u8, Failure> {
     let watch = Watch::start()?;
     let mut env = BTreeMap::new();
     pass_terminal_type(&mut env);
+    let agent = Agent::wanted(context, &args)?;
+    if let Some(agent) = &agent {
+        agent.add_credentials(&mut env);
+    }
     let size = terminal::size(io::stdout());
     let open = Open {
         session: args.name.clone(),
@@ -35,6 +42,7 @@ pub(crate) fn run(context: &Context, args: AttachArgs) -> Result<u8, Failure> {
         terminal: Some(args.terminal.clone()),
         read_only: args.read_only,
         scrollback: args.scrollback,
+        agent: agent.as_ref().map(|agent| agent.start),
         ..Open::default()
     };
     // First: a terminal that cannot be used must not leave a shell behind.
@@ -46,6 +54,9 @@ pub(crate) fn run(context: &Context, args: AttachArgs) -> Result<u8, Failure> {
     } else {
         format!("Detach with {keys}")
     });
+    if let Some(note) = &stream.opened().note {
+        context.output.note(&clean(note));
+    }
     let durable = stream.opened().durable;
     let mut relay = Relay::new(context, stream, open, watch);
     relay.input = true;
@@ -55,6 +66,11 @@ pub(crate) fn run(context: &Context, args: AttachArgs) -> Result<u8, Failure> {
     let end = relay.run()?;
     if let Some(line) = last_line(&end, &args, durable) {
         context.output.note(&line);
+    }
+    if let (Some(agent), End::Exit(exit)) = (&agent, &end)
+        && let Some(hint) = agent.hint(exit)
+    {
+        context.output.note(&hint);
     }
     Ok(relay::exit_code(&end))
 }

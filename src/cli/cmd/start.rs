@@ -40,6 +40,8 @@ pub(crate) fn run(context: &Context, args: StartArgs) -> Result<u8, Failure> {
     let args = AttachArgs {
         name,
         terminal: MAIN_TERMINAL.to_owned(),
+        agent: false,
+        fresh: false,
         read_only: false,
         scrollback: 0,
         detach_keys,

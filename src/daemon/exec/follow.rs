@@ -15,6 +15,7 @@ use crate::guest::wire::{Entry, Screen};
 use crate::model::exec::Exec;
 use crate::model::session::{Runtime, Session, Status};
 use crate::proto::errors::Kind;
+use crate::proto::stream::AgentStart;
 
 /// How often a terminal is looked for that another client opens or ends in the same moment.
 const ATTACH_TRIES: u32 = 3;
@@ -48,14 +49,27 @@ impl Driver {
         {
             return self.follow_exec(exec.id.as_str(), wanted).await;
         }
-        if request.terminal.is_some() {
-            if session.runtime == Runtime::Init {
-                return self.attach_terminal(&request, wanted).await;
+        let mut note = None;
+        let running = request.terminal.as_deref().and_then(|name| self.terminal_exec(&session, name));
+        if request.agent == Some(AgentStart::Usual) && running.is_some() {
+            request.agent = None;
+        }
+        if let Some(start) = request.agent {
+            if !request.cmd.is_empty() {
+                return Err(Failure::params("an opening has either a command or the session's agent"));
             }
+            let chosen = self.agent_command(&session, start).await?;
+            (request.cmd, note) = (chosen.argv, chosen.note);
+        }
+        let mut live = if request.terminal.is_some() && session.runtime == Runtime::Init {
+            self.attach_terminal(&request, wanted).await?
+        } else {
             // The engine's terminals have no names to come back to.
             request.terminal = None;
-        }
-        self.exec(request).await
+            self.exec(request).await?
+        };
+        live.note = note.filter(|_| !live.followed);
+        Ok(live)
     }
 
     /// Follows a command that was started before.
@@ -82,7 +96,7 @@ impl Driver {
         let mut last = None;
         for _ in 0..ATTACH_TRIES {
             if let Some(exec) = self.terminal_exec(&session, name) {
-                if !request.cmd.is_empty() && request.cmd != exec.argv {
+                if !suits(request, &exec) {
                     return Err(occupied(&session, &exec, name));
                 }
                 match self.0.guests.follow(&session, exec.id.as_str(), wanted).await? {
@@ -177,7 +191,15 @@ impl Driver {
             session,
         };
         let from = (stdout_from, stderr_from);
-        Live { id: exec.id.to_string(), io, handle, followed: true, detached: exec.detached, from }
+        Live {
+            id: exec.id.to_string(),
+            io,
+            handle,
+            followed: true,
+            detached: exec.detached,
+            from,
+            note: None,
+        }
     }
 
     /// The session of a command whose output can be had.
@@ -217,6 +239,17 @@ impl Driver {
 
 /// The signal of a terminal that is gone.
 const HUP: i32 = 1;
+
+/// Whether what runs on a terminal is what was asked for. An agent is the same with whatever arguments it was started.
+fn suits(request: &ExecRequest, exec: &Exec) -> bool {
+    match request.agent {
+        None => request.cmd.is_empty() || request.cmd == exec.argv,
+        // The usual agent gives way to what runs; here it is another client that was faster.
+        Some(AgentStart::Usual) => true,
+        Some(AgentStart::Resume) => request.cmd.first() == exec.argv.first(),
+        Some(AgentStart::Fresh) => false,
+    }
+}
 
 fn forgotten(exec: &Exec) -> Failure {
     Failure::new(Kind::ExecNotFound, format!("nothing is kept of command {} any more", exec.id))

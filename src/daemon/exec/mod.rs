@@ -36,7 +36,7 @@ use crate::model::id::SessionId;
 use crate::model::session::{Runtime, Session};
 use crate::model::step::{Verb, plan};
 use crate::proto::errors::Kind;
-use crate::proto::stream::Size;
+use crate::proto::stream::{AgentStart, Size};
 
 /// Most arguments of a command, and most bytes in all of them: what Linux takes (a quarter of the usual stack limit).
 const MAX_ARGV_BYTES: usize = 2 * 1024 * 1024;
@@ -83,6 +83,8 @@ pub struct ExecRequest {
     pub key: Option<String>,
     /// The name of its terminal, if that is to have one.
     pub terminal: Option<String>,
+    /// Whether `cmd` is to be the session's agent.
+    pub agent: Option<AgentStart>,
 }
 
 /// A command that runs. Dropping it does not end it.
@@ -99,6 +101,8 @@ pub struct Live {
     pub detached: bool,
     /// Where its two outputs begin.
     pub from: (u64, u64),
+    /// One line for the user on what was started.
+    pub note: Option<String>,
 }
 
 impl Driver {
@@ -132,7 +136,7 @@ impl Driver {
             _in_use: in_use,
         };
         let detached = request.detached || request.attach;
-        Ok(Live { id: spec.exec_id, io, handle, followed: false, detached, from: (0, 0) })
+        Ok(Live { id: spec.exec_id, io, handle, followed: false, detached, from: (0, 0), note: None })
     }
 
     async fn launch(

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Ended, ExecRequest, by, deadline};
+use crate::daemon::agents::{self, Mark};
 use crate::daemon::clock;
 use crate::daemon::driver::Driver;
 use crate::daemon::failure::Failure;
@@ -156,8 +157,12 @@ impl Driver {
             ended: None,
         };
         let (attach, keyed) = (request.attach, request.key.is_some());
+        let mark = request.agent.map(|_| Mark::of(&exec));
         let noted = self.0.store.write(move |tx| {
             tx.put_exec(&exec)?;
+            if let Some(mark) = mark {
+                mark.keep(tx, &exec.session)?;
+            }
             tx.change_session(&exec.session, |s| {
                 s.last_active = exec.started_at;
                 if attach {
@@ -181,6 +186,7 @@ impl Driver {
     pub(super) async fn forget_exec(&self, session: &SessionId, id: &str, attach: bool) {
         let (session, id) = (session.clone(), ExecId::new(id));
         let forgotten = self.0.store.write(move |tx| {
+            agents::take_back(tx, &session, &id)?;
             tx.delete_exec(&id)?;
             tx.change_session(&session, |s| {
                 if !attach {

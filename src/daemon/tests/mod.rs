@@ -1,5 +1,6 @@
 //! The driver against an engine in memory: timing, faults and recovery, without a socket.
 
+mod agents;
 mod execs;
 mod faults;
 mod files;

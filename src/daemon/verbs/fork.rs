@@ -34,6 +34,7 @@ impl Driver {
             match this.create_session(row, &snapshot.image_id, report).await {
                 Ok(session) => {
                     this.remember_base(&session, &snapshot.name).await?;
+                    this.adopt_agent(&session, &snapshot).await?;
                     Ok(session)
                 }
                 Err(failure) => {

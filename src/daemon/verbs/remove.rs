@@ -1,5 +1,6 @@
 //! Deleting a session.
 
+use crate::daemon::agents;
 use crate::daemon::driver::{Driver, Held};
 use crate::daemon::failure::Failure;
 use crate::fault;
@@ -65,6 +66,7 @@ impl Driver {
             .store
             .write(move |tx| {
                 tx.delete_meta(&key)?;
+                agents::forget(tx, gone.as_str())?;
                 tx.delete_session(&gone)
             })
             .await?;

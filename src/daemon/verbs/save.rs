@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::daemon::agents;
 use crate::daemon::clock;
 use crate::daemon::driver::{DEFAULT_GRACE, Driver, Held, REPLACED, composed};
 use crate::daemon::effects::base_key;
@@ -131,6 +132,7 @@ impl Driver {
                 let parent = tx.meta(&key).filter(|parent| tx.snapshot_named(parent).is_some());
                 let snapshot = Snapshot { name, parent, ..draft };
                 tx.put_snapshot(&snapshot)?;
+                agents::saved(tx, &session.id, &snapshot)?;
                 let mut row =
                     tx.session(&session.id).ok_or(StoreError::Gone { id: session.id.to_string() })?;
                 row.operation = Some(operation);
@@ -247,6 +249,7 @@ impl Driver {
         let made = self.create_sandbox(held, &target.image_id).await?;
         self.remember_base(&held.session, &target.name).await?;
         let started = self.start_sandbox(&made.id).await?;
+        self.adopt_agent(&held.session, target).await?;
         self.now_running(held, &started).await
     }
 
@@ -355,7 +358,11 @@ impl Driver {
         fault::point("snapshot.remove.before").await;
         self.0.engine.remove_snapshot(&id).await?;
         fault::point("snapshot.remove.after").await;
-        Ok(self.0.store.write(move |tx| tx.delete_snapshot(&gone)).await?)
+        let forgotten = self.0.store.write(move |tx| {
+            agents::forget(tx, gone.as_str())?;
+            tx.delete_snapshot(&gone)
+        });
+        Ok(forgotten.await?)
     }
 
     /// Reads the row again after a change that touched more than the row.

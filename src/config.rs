@@ -144,6 +144,7 @@ pub struct Template {
 struct File {
     engine: EngineSection,
     log: LogSection,
+    exec: ExecSection,
     templates: BTreeMap<String, Template>,
     agents: BTreeMap<String, AgentSection>,
 }
@@ -152,6 +153,12 @@ struct File {
 #[serde(deny_unknown_fields, default)]
 struct EngineSection {
     address: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ExecSection {
+    keep: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -185,6 +192,8 @@ pub struct Config {
     pub runtime_dir: Option<PathBuf>,
     /// How much the daemon logs: a level, or directives such as `abx=debug`.
     pub log: Setting<String>,
+    /// Output that is kept of each command, in bytes of each stream.
+    pub keep: Setting<u32>,
     /// Templates by name; `base` is always there.
     pub templates: BTreeMap<String, Setting<Template>>,
     /// What the files say of agents, by name; see [`Config::agent`].
@@ -207,6 +216,7 @@ impl Config {
                 .or_else(|| paths::user_home().map(|home| home.join(".docker"))),
             runtime_dir: paths::variable("XDG_RUNTIME_DIR").filter(|v| !v.is_empty()).map(PathBuf::from),
             log: Setting { value: "info".to_owned(), source: Source::Default },
+            keep: Setting { value: check::KEEP_BYTES, source: Source::Default },
             templates: BTreeMap::new(),
             agents: BTreeMap::new(),
         };
@@ -236,6 +246,9 @@ impl Config {
         }
         if let Some(level) = file.log.level {
             self.log = Setting { value: level, source: source.clone() };
+        }
+        if let Some(keep) = file.exec.keep.and_then(|text| check::keep(&text).ok()) {
+            self.keep = Setting { value: keep, source: source.clone() };
         }
         for (name, template) in file.templates {
             self.templates.insert(name, Setting { value: template, source: source.clone() });
@@ -275,6 +288,9 @@ impl Config {
     /// Environment values of templates are masked.
     pub fn explain(&self) -> Vec<(String, String, Source)> {
         let mut rows = vec![("log.level".to_owned(), self.log.value.clone(), self.log.source.clone())];
+        if self.keep.source != Source::Default {
+            rows.push(("exec.keep".to_owned(), self.keep.value.to_string(), self.keep.source.clone()));
+        }
         let engine = match (&self.engine, &self.docker_host, &self.docker_context) {
             (Some(engine), ..) => Some((engine.value.clone(), engine.source.clone())),
             (None, Some(host), _) => Some((host.clone(), Source::Environment("DOCKER_HOST"))),
@@ -349,6 +365,9 @@ fn read(path: &Path) -> Result<Option<File>, ConfigError> {
     }
     for (name, agent) in &file.agents {
         agents::check(name, agent).map_err(bad)?;
+    }
+    if let Some(keep) = &file.exec.keep {
+        check::keep(keep).map_err(bad)?;
     }
     Ok(Some(file))
 }

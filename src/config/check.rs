@@ -9,6 +9,13 @@ const MIN_MEMORY_BYTES: u64 = 6 << 20;
 /// The least and the most CPUs of a sandbox: below, engines refuse; above, it is a mistake.
 const CPUS: std::ops::RangeInclusive<f64> = 0.01..=1024.0;
 
+/// Output that is kept of each stream of a command unless the configuration says otherwise, in bytes.
+pub(super) const KEEP_BYTES: u32 = 1024 * 1024;
+
+/// What it may be: less would be gone before anybody could ask for it; more of many commands would fill the sandbox's
+/// memory.
+const KEEP_RANGE: std::ops::RangeInclusive<u64> = 64 * 1024..=64 * 1024 * 1024;
+
 /// A value that its key cannot have. Says what it must be and does not repeat it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key} must be {rule}")]
@@ -52,4 +59,16 @@ pub(super) fn template(name: &str, template: &Template) -> Result<(), BadValue> 
         Some((key, _, rule)) => Err(BadValue::new(format!("templates.{name}.{key}"), rule)),
         None => Ok(()),
     }
+}
+
+/// Reads how much output is kept.
+///
+/// # Errors
+/// When it is no size, or too small or large a one.
+pub(super) fn keep(text: &str) -> Result<u32, BadValue> {
+    let bytes = parse_size_bytes(text).ok().filter(|bytes| KEEP_RANGE.contains(bytes));
+    let rule = "a size between 64k and 64m";
+    bytes
+        .and_then(|bytes| u32::try_from(bytes).ok())
+        .ok_or_else(|| BadValue::new("exec.keep".to_owned(), rule))
 }

@@ -156,3 +156,22 @@ fn a_template_that_cannot_work_is_an_error_of_the_file() {
         assert!(load(line).is_ok(), "{line}");
     }
 }
+
+#[test]
+fn how_much_output_is_kept_is_a_size_within_bounds() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("config.toml");
+    let load = |text: &str| {
+        std::fs::write(&file, text).expect("written");
+        Config::load(&file, &Flags::default())
+    };
+    assert_eq!(load("").expect("good").keep.value, 1024 * 1024);
+    let set = load("[exec]\nkeep = \"4m\"").expect("good");
+    assert_eq!((set.keep.value, &set.keep.source), (4 << 20, &Source::File(file.clone())));
+    assert!(set.explain().iter().any(|(name, value, _)| name == "exec.keep" && value == "4194304"));
+    for bad in ["1k", "65m", "much", "-1"] {
+        let error = load(&format!("[exec]\nkeep = \"{bad}\"")).expect_err(bad);
+        let why = std::error::Error::source(&error).expect("a cause").to_string();
+        assert_eq!(why, "exec.keep must be a size between 64k and 64m", "{bad}");
+    }
+}

@@ -91,8 +91,15 @@ impl Driver {
         // Tests play its part, and need no more of it than that it is there.
         let program = if cfg!(test) { b"a program".as_slice() } else { guests::PROGRAM };
         let ended_execs = guests::Ends::default();
-        let guests =
-            Guests::new(run, program, shared, store.clone(), usage.clone(), Arc::clone(&ended_execs));
+        let guests = Guests::new(
+            run,
+            program,
+            shared,
+            store.clone(),
+            usage.clone(),
+            Arc::clone(&ended_execs),
+            config.keep.value,
+        );
         Self(Arc::new(Inner {
             store,
             engine,

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use super::clock;
 use super::driver::{DEFAULT_GRACE, Driver};
 use crate::model::id::{SessionId, Timestamp};
-use crate::model::session::{EngineKind, Reason, Session, Status};
+use crate::model::session::{EngineKind, Reason, Runtime, Session, Status};
 
 /// Longest sleep while any deadline is set: a wall clock that jumps is noticed within this time.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
@@ -96,6 +96,11 @@ impl Driver {
     /// Whether something may be at work in a session that this daemon did not start: a command or a terminal from before
     /// its own start. Those it did start it follows itself.
     async fn works_unseen(&self, session: &Session) -> bool {
+        if session.runtime == Runtime::Init {
+            // The table has every command, also those of before; a terminal is used when it writes.
+            let commands = self.0.store.execs(&session.id);
+            return commands.iter().any(|exec| exec.ended.is_none() && exec.terminal.is_none());
+        }
         if self.0.usage.is_followed(&session.id) {
             return false;
         }

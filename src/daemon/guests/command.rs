@@ -21,9 +21,6 @@ use crate::model::session::{Operation, Session, Status};
 /// Output that may be on its way to us, in bytes: enough that a command never waits for a credit that is under way.
 pub(super) const WINDOW: u32 = 1024 * 1024;
 
-/// Output that abx-init keeps of each command, in bytes of each of the two.
-const KEEP_BYTES: u32 = 1024 * 1024;
-
 /// How long a command waits for somebody to follow it after the connection was lost, before it is ended. A daemon that
 /// was killed is back by then.
 const ORPHAN_LIMIT: Duration = Duration::from_secs(60);
@@ -112,7 +109,7 @@ impl Guests {
                 user: seen.and_then(|seen| seen.image_user().map(str::to_owned)),
             });
         };
-        let request = request(&live, spec, detached, terminal).encode();
+        let request = request(&live, spec, detached, terminal, self.0.keep).encode();
         if request.len() > MAX_TO_GUEST {
             let text = format!("a command and its environment have at most {MAX_TO_GUEST} bytes");
             return Err(EngineError::Limit { text });
@@ -269,7 +266,7 @@ pub(super) fn lost() -> EngineError {
     EngineError::Failed { call: "exec", text: "the connection to the sandbox is lost".to_owned() }
 }
 
-fn request(live: &Live, spec: &ExecSpec, detached: bool, terminal: Option<&str>) -> Run {
+fn request(live: &Live, spec: &ExecSpec, detached: bool, terminal: Option<&str>, keep: u32) -> Run {
     Run {
         id: spec.exec_id.clone(),
         argv: spec.argv.iter().map(|word| word.clone().into_bytes()).collect(),
@@ -280,7 +277,7 @@ fn request(live: &Live, spec: &ExecSpec, detached: bool, terminal: Option<&str>)
         terminal: terminal.unwrap_or_default().to_owned(),
         stdin: spec.stdin,
         detached,
-        keep: KEEP_BYTES,
+        keep,
         window: Some(WINDOW),
         orphan_ms: u32::try_from(ORPHAN_LIMIT.as_millis()).unwrap_or(u32::MAX),
         scrollback: SCROLLBACK,

@@ -60,6 +60,8 @@ struct Inner {
     store: Store,
     usage: Usage,
     ends: Ends,
+    /// Output that abx-init keeps of each command, in bytes of each of the two.
+    keep: u32,
     /// When this daemon began.
     since: Timestamp,
     slots: Mutex<HashMap<SessionId, Arc<Slot>>>,
@@ -115,10 +117,12 @@ impl Guests {
         store: Store,
         usage: Usage,
         ends: Ends,
+        keep: u32,
     ) -> Self {
         let places = Places::new(root, program);
         let since = clock::now();
-        Self(Arc::new(Inner { places, engine, store, usage, ends, since, slots: Mutex::default() }))
+        let slots = Mutex::default();
+        Self(Arc::new(Inner { places, engine, store, usage, ends, keep, since, slots }))
     }
 
     /// Makes a session's directory and listens in it, for a sandbox that is about to be made or started. None where

@@ -165,7 +165,12 @@ mod tests {
     #[test]
     fn a_process_is_found_by_its_mark_its_session_and_its_parents() {
         let mut marked = Command::new("sleep").arg("60").env(MARK, "test-mark").spawn().unwrap();
-        assert!(of_command("test-mark", u32::MAX - 1).contains(&marked.id()));
+        // A program that has just been started shows its environment a moment later.
+        let limit = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        while !of_command("test-mark", u32::MAX - 1).contains(&marked.id()) {
+            assert!(std::time::Instant::now() < limit, "it is not found by its mark");
+            std::thread::yield_now();
+        }
         assert!(!of_command("test-mar", u32::MAX - 1).contains(&marked.id()));
         let mut shell = Command::new("sh")
             .args(["-c", "env -i sleep 60 & echo $!; wait"])

@@ -109,6 +109,9 @@ impl RawStreams {
             return out.line(&opened).await;
         }
         let Live { mut io, handle, detached, .. } = live;
+        if handle.is_durable() {
+            out.read_nothing_ahead();
+        }
         let interrupted = Arc::<AtomicBool>::default();
         let left = match out.line(&opened).await {
             Ok(()) => {

@@ -130,18 +130,25 @@ impl Context {
     /// # Errors
     /// As the client's.
     pub(crate) fn open_again(&self, open: &Open, stopped: bool) -> Result<RawStream, StreamError> {
-        if !stopped {
-            return self.connector.open(open);
-        }
-        let connector = self.connector.without_autostart();
+        let connector = if stopped { self.connector.without_autostart() } else { self.connector.clone() };
         let deadline = Instant::now() + SUCCESSOR_LIMIT;
         loop {
-            match connector.open(open) {
-                Err(StreamError::Connect { .. } | StreamError::Gone { .. }) if Instant::now() < deadline => {
-                    sleep(SUCCESSOR_PAUSE);
-                }
-                opened => return opened,
+            let error = match connector.open(open) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => error,
+            };
+            // A daemon that was killed takes connections for a moment after it has closed others: it is gone all the
+            // same.
+            let waits = match error {
+                StreamError::Gone { .. } => true,
+                // Where none is started from here, someone else does it.
+                StreamError::Connect { .. } => !connector.autostart(),
+                _ => false,
+            };
+            if !waits || Instant::now() >= deadline {
+                return Err(error);
             }
+            sleep(SUCCESSOR_PAUSE);
         }
     }
 

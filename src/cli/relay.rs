@@ -166,7 +166,13 @@ impl Again<'_> {
             let command = quoted(&stream.opened().exec);
             return Err(lost.with_hint(format!("abx exec logs {command}")));
         };
-        (self.seen.0, self.seen.1) = (opened.opened().stdout_from, opened.opened().stderr_from);
+        let from = (opened.opened().stdout_from, opened.opened().stderr_from);
+        let missing = from.0.saturating_sub(self.seen.0) + from.1.saturating_sub(self.seen.1);
+        // A terminal is painted anew instead.
+        if missing > 0 && self.open.tty.is_none() {
+            self.context.output.note(&format!("abx: {missing} bytes of output are no longer kept"));
+        }
+        self.seen = from;
         stream.resume(opened);
         Ok(())
     }

@@ -5,6 +5,8 @@ mod input;
 mod out;
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -107,10 +109,14 @@ impl RawStreams {
             return out.line(&opened).await;
         }
         let Live { mut io, handle, detached, .. } = live;
+        if handle.is_durable() {
+            out.read_nothing_ahead();
+        }
+        let interrupted = Arc::<AtomicBool>::default();
         let left = match out.line(&opened).await {
             Ok(()) => {
                 let mut client = JoinSet::new();
-                client.spawn(pass_on(reader, io.input.take(), handle.copy()));
+                client.spawn(pass_on(reader, io.input.take(), handle.copy(), Arc::clone(&interrupted)));
                 self.bridge(&handle, &mut io.output, &mut client, &mut out, deadline).await
             }
             Err(_) => Left::Gone(None),
@@ -119,6 +125,8 @@ impl RawStreams {
         match left {
             Left::Gone(input) if detached => handle.leave(input, io.output),
             Left::Gone(_) => handle.finish(&mut io.output, &Ended::abandoned(), |_| {}).await,
+            // A shell's children in the background ignore interrupts.
+            Left::Served if interrupted.load(Ordering::Relaxed) => drop(handle.end()),
             Left::Served | Left::Shutdown => {}
         }
         Ok(())

@@ -10,6 +10,7 @@ use super::follower::{Follower, Next, View, kind};
 use super::input::{Input, Taken};
 use super::link::Link;
 use super::poller::{Interest, Key, Poller, Token, Watched};
+use super::processes::Family;
 use super::ring::Ring;
 use super::terminal::{Asker, CROWDED_BYTES, RING_BYTES, Terminal};
 use super::wire::{Entry, Exited, Kind, Payload, Run};
@@ -123,6 +124,11 @@ impl Command {
     /// Whether it has ended and all its output is here.
     pub(super) fn has_ended(&self) -> bool {
         self.record.ended.is_some()
+    }
+
+    /// What its processes are known by.
+    pub(super) fn family(&self) -> Family<'_> {
+        Family { id: &self.record.id, leader: self.record.pid, reaped: self.exited.is_some() }
     }
 
     /// Its record as it is now.

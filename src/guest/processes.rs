@@ -18,20 +18,33 @@ const PASSES: usize = 8;
 /// Longest environment that is searched for the mark, in bytes.
 const MAX_ENVIRONMENT_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Sends `signal` to all processes of a command, until a look finds none that has not got it.
-pub(super) fn signal_all(id: &str, leader: u32, signal: Signal) {
+/// A command, as far as its processes are looked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Family<'a> {
+    /// Its mark.
+    pub(super) id: &'a str,
+    /// Its first process, which began its session; 0 when it never ran.
+    pub(super) leader: u32,
+    /// Whether that one was reaped: its number may be another's by now.
+    pub(super) reaped: bool,
+}
+
+/// Sends `signal` to all processes of a command, until a look finds none that has not got it. Whether there was any.
+pub(super) fn signal_all(family: Family<'_>, signal: Signal) -> bool {
+    let leader = family.leader;
     let mut done = HashSet::new();
     for _ in 0..PASSES {
-        let mut new: Vec<u32> = of_command(id, leader).into_iter().filter(|pid| done.insert(*pid)).collect();
+        let mut new: Vec<u32> = of_command(family).into_iter().filter(|pid| done.insert(*pid)).collect();
         // The leader first: it must not see its children end and go on, or end in a way of its own.
         new.sort_unstable_by_key(|&pid| (pid != leader, pid));
         if new.is_empty() {
-            return;
+            break;
         }
         for pid in new {
             send(pid, signal);
         }
     }
+    !done.is_empty()
 }
 
 /// Sends `signal` to every process of a session: on a terminal, all that a shell started there.
@@ -80,15 +93,17 @@ struct Process {
     session: u32,
 }
 
-fn of_command(id: &str, leader: u32) -> Vec<u32> {
+fn of_command(Family { id, leader, reaped }: Family<'_>) -> Vec<u32> {
     let mut processes = all();
     // What does not descend from here was not started here, whatever it carries.
     let ours = with_children(HashSet::from([std::process::id()]), &processes);
     processes.retain(|process| ours.contains(&process.pid));
     let mut found = HashSet::new();
     let mark = format!("{MARK}={id}");
+    // As long as anything is left of its session nothing else gets its number.
+    let taken = leader == 0 || reaped && processes.iter().any(|process| process.pid == leader);
     for process in &processes {
-        let its = process.session == leader || process.pid == leader;
+        let its = !taken && (process.session == leader || process.pid == leader);
         if its || carries(process.pid, mark.as_bytes()) {
             found.insert(process.pid);
         }
@@ -162,16 +177,31 @@ mod tests {
 
     use super::*;
 
+    fn family(id: &str, leader: u32) -> Family<'_> {
+        Family { id, leader, reaped: false }
+    }
+
+    #[test]
+    fn a_number_that_went_to_another_process_leads_to_nothing() {
+        let mut other = Command::new("sleep").arg("60").process_group(0).spawn().unwrap();
+        assert_eq!(of_command(family("ended", other.id())), vec![other.id()]);
+        let ended = Family { reaped: true, ..family("ended", other.id()) };
+        assert_eq!(of_command(ended), Vec::<u32>::new());
+        assert!(!signal_all(ended, Signal::SIGKILL));
+        assert!(signal_all(family("ended", other.id()), Signal::SIGKILL));
+        assert_eq!(other.wait().unwrap().signal(), Some(9));
+    }
+
     #[test]
     fn a_process_is_found_by_its_mark_its_session_and_its_parents() {
         let mut marked = Command::new("sleep").arg("60").env(MARK, "test-mark").spawn().unwrap();
         // A program that has just been started shows its environment a moment later.
         let limit = std::time::Instant::now() + std::time::Duration::from_secs(30);
-        while !of_command("test-mark", u32::MAX - 1).contains(&marked.id()) {
+        while !of_command(family("test-mark", u32::MAX - 1)).contains(&marked.id()) {
             assert!(std::time::Instant::now() < limit, "it is not found by its mark");
             std::thread::yield_now();
         }
-        assert!(!of_command("test-mar", u32::MAX - 1).contains(&marked.id()));
+        assert!(!of_command(family("test-mar", u32::MAX - 1)).contains(&marked.id()));
         let mut shell = Command::new("sh")
             .args(["-c", "env -i sleep 60 & echo $!; wait"])
             .stdout(Stdio::piped())
@@ -182,15 +212,15 @@ mod tests {
         std::io::BufRead::read_line(&mut std::io::BufReader::new(shell.stdout.take().unwrap()), &mut line)
             .unwrap();
         let sleeper: u32 = line.trim().parse().unwrap();
-        assert!(of_command("other", shell.id()).contains(&sleeper));
-        signal_all("other", shell.id(), Signal::SIGKILL);
-        signal_all("test-mark", u32::MAX - 1, Signal::SIGTERM);
+        assert!(of_command(family("other", shell.id())).contains(&sleeper));
+        signal_all(family("other", shell.id()), Signal::SIGKILL);
+        signal_all(family("test-mark", u32::MAX - 1), Signal::SIGTERM);
         assert_eq!(shell.wait().unwrap().signal(), Some(9));
         assert_eq!(marked.wait().unwrap().signal(), Some(15));
     }
 
     #[test]
     fn a_process_without_a_leader_left_has_no_one_elses_children() {
-        assert_eq!(of_command("no-such-command", u32::MAX - 1), Vec::<u32>::new());
+        assert_eq!(of_command(family("no-such-command", u32::MAX - 1)), Vec::<u32>::new());
     }
 }

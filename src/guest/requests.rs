@@ -7,7 +7,7 @@ use super::exec;
 use super::follower::Follower;
 use super::link::Lost;
 use super::poller::Key;
-use super::processes;
+use super::processes::{self, Family};
 use super::serve::Guest;
 use super::table::MAX_RUNNING;
 use super::terminal::{Asker, Terminal};
@@ -235,23 +235,23 @@ impl Guest {
     }
 
     fn signal(&mut self, stream: u32, request: &Signal) -> Result<(), Lost> {
-        let Some(key) = self.table.find(&request.id) else { return self.unknown(stream, &request.id) };
-        let Some(command) = self.table.get(key) else { return Err(Lost) };
-        if command.exited.is_some() {
-            return self.refuse(stream, Failed::STATE, "the command has ended");
-        }
         let Ok(signal) = Posix::try_from(i32::from(request.signal)) else {
             return self.refuse(stream, Failed::STATE, format!("there is no signal {}", request.signal));
         };
-        let pid = command.record.pid;
-        if request.all {
-            processes::signal_all(&command.record.id, pid, signal);
-        } else {
-            let foreground = command.foreground();
-            [Some(pid), foreground]
-                .into_iter()
-                .flatten()
-                .for_each(|group| processes::send_group(group, signal));
+        let command = self.table.find(&request.id).and_then(|key| self.table.get(key));
+        let known = command.as_ref().map(|command| command.exited.is_some());
+        // Also where the command has ended, and its record is dropped: what it left behind is still its own.
+        let dropped = Family { id: &request.id, leader: 0, reaped: true };
+        let family = command.as_ref().map_or(dropped, |command| command.family());
+        let reached = request.all && processes::signal_all(family, signal);
+        match known {
+            None if !reached => return self.unknown(stream, &request.id),
+            Some(true) if !reached => return self.refuse(stream, Failed::STATE, "the command has ended"),
+            _ => {}
+        }
+        if let Some(command) = command.filter(|_| !request.all) {
+            let groups = [Some(command.record.pid), command.foreground()];
+            groups.into_iter().flatten().for_each(|group| processes::send_group(group, signal));
         }
         self.say(Kind::Done, stream, &[]);
         Ok(())

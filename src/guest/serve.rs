@@ -306,14 +306,13 @@ impl Guest {
             Timer::Orphan(key) => {
                 let Some(command) = self.table.get(key).filter(|c| c.held_until == Some(at)) else { return };
                 command.held_until = None;
-                let (id, pid) = (command.record.id.clone(), command.record.pid);
-                processes::signal_all(&id, pid, Signal::SIGTERM);
+                processes::signal_all(command.family(), Signal::SIGTERM);
                 self.timers.add(at + TERM_GRACE, Timer::Kill(key));
                 self.touch(key);
             }
             Timer::Kill(key) => {
                 let Some(command) = self.table.get(key) else { return };
-                processes::signal_all(&command.record.id, command.record.pid, Signal::SIGKILL);
+                processes::signal_all(command.family(), Signal::SIGKILL);
             }
             Timer::HangUp(key) => {
                 if let Some(command) = self.table.get(key) {

@@ -8,18 +8,19 @@ use crate::support::World;
 use crate::support::engine::{busybox_image, docker};
 
 impl World {
-    fn abx(&self) -> Command {
+    /// The command line of this home.
+    pub(crate) fn abx(&self) -> Command {
         let mut command = self.home.command(env!("CARGO_BIN_EXE_abx"));
         command.env("TERM", "xterm-256color");
         command
     }
 
-    fn run(&self, args: &[&str]) -> Output {
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
         self.abx().args(args).stdin(Stdio::null()).output().expect("abx runs")
     }
 
     /// What a command prints, which must succeed.
-    fn text(&self, args: &[&str]) -> String {
+    pub(crate) fn text(&self, args: &[&str]) -> String {
         let output = self.run(args);
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).expect("text")

@@ -12,3 +12,4 @@ mod link;
 mod pull;
 mod sessions;
 mod snapshot;
+mod terminals;

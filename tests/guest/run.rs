@@ -115,6 +115,23 @@ fn a_signal_for_all_reaches_what_left_the_group_and_the_session() {
 }
 
 #[test]
+fn a_signal_for_all_reaches_what_a_command_left_behind_and_nothing_else() {
+    let guest = Guest::start();
+    let mut talk = guest.connect();
+    let left = r#"(trap "" TERM; while :; do sleep 300; done) & echo $!; setsid sleep 300 & exec sleep 300"#;
+    let (stream, _) = talk.start(&sh("1", left));
+    let deaf: u32 = String::from_utf8(talk.read_to(stream, b"\n")).unwrap().trim().parse().unwrap();
+    let (other, _) = talk.start(&sh("2", "sleep 300"));
+    talk.signal("1", 15, true);
+    assert_eq!(talk.finish(stream).exited.signal, 15);
+    assert!(is_alive(deaf), "it ignores what its leader did not");
+    talk.signal("1", 9, true);
+    until("it is killed all the same", || (!is_alive(deaf)).then_some(()));
+    talk.signal("2", 9, true);
+    assert_eq!(talk.finish(other).exited.signal, 9);
+}
+
+#[test]
 fn a_signal_for_the_group_reaches_the_group() {
     let guest = Guest::start();
     let mut talk = guest.connect();

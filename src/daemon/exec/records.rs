@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::sleep;
+
 use super::{Ended, ExecRequest, by, deadline};
 use crate::daemon::agents::{self, Mark};
 use crate::daemon::clock;
@@ -10,7 +12,7 @@ use crate::daemon::driver::Driver;
 use crate::daemon::failure::Failure;
 use crate::model::exec::{End, Exec};
 use crate::model::id::{ExecId, SessionId};
-use crate::model::session::{Runtime, Session};
+use crate::model::session::{Runtime, Session, Status};
 use crate::proto::errors::Kind;
 
 /// Fewest characters of an id that stand for it.
@@ -111,15 +113,29 @@ impl Driver {
         if signal.is_none() {
             let (this, id) = (self.clone(), exec.id.to_string());
             tokio::spawn(async move {
-                let left = this.wait_exec(&id, Some(KILL_GRACE)).await;
-                if left.is_ok_and(|exec| exec.ended.is_none())
-                    && let Err(failure) = this.signal_exec(&target, KILL).await
-                {
+                // Also where it ends at once: what it started may need the grace, and may be left.
+                sleep(KILL_GRACE).await;
+                if let Err(failure) = this.kill_rest(&target).await {
                     tracing::warn!(%failure, exec = id, "cannot end a command");
                 }
             });
         }
         self.find_exec(exec.id.as_str())
+    }
+
+    async fn kill_rest(&self, target: &Target) -> Result<(), Failure> {
+        let Ok(exec) = self.find_exec(&target.exec) else { return Ok(()) };
+        if exec.ended.is_none() {
+            return self.signal_exec(target, KILL).await;
+        }
+        // Where the sandbox has ended too, nothing is left.
+        let running = self.0.store.session_by_id(&exec.session).is_some_and(|s| s.status == Status::Running);
+        if running && target.session.runtime == Runtime::Init {
+            self.0.guests.signal(&target.session, &target.exec, KILL).await?;
+        } else if running {
+            self.signal_exec(target, KILL).await?;
+        }
+        Ok(())
     }
 
     async fn signal_exec(&self, target: &Target, signal: i32) -> Result<(), Failure> {

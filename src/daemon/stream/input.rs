@@ -1,6 +1,8 @@
 //! What comes from the client of a raw stream.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,10 +18,23 @@ const HANGUP_POLL: Duration = Duration::from_millis(500);
 
 pub(super) type Reader = BufReader<tokio::io::Chain<io::Cursor<Bytes>, OwnedReadHalf>>;
 
-/// Passes on what the client sends. Ends when the client is gone, and gives back the command's input if it is open.
-pub(super) async fn pass_on(mut reader: Reader, mut input: Option<Input>, handle: Handle) -> Option<Input> {
+/// The signal of a user who wants the command to end, and of one who wants it to stop what it does.
+const TERM: u8 = 15;
+const INTERRUPT: u8 = 2;
+
+/// Passes on what the client sends, and notes an interrupt. Ends when the client is gone, and gives back the command's
+/// input if it is open.
+pub(super) async fn pass_on(
+    mut reader: Reader,
+    mut input: Option<Input>,
+    handle: Handle,
+    interrupted: Arc<AtomicBool>,
+) -> Option<Input> {
     while let Ok(Some((kind, payload))) = read_frame(&mut reader).await {
         let Some(kind) = kind else { continue };
+        if kind == FrameKind::Signal && payload == [INTERRUPT] {
+            interrupted.store(true, Ordering::Relaxed);
+        }
         tokio::select! {
             () = deliver(kind, &payload, &mut input, &handle) => {}
             () = hung_up(&reader) => break,
@@ -49,8 +64,11 @@ async fn deliver(kind: FrameKind, payload: &[u8], input: &mut Option<Input>, han
             }
         }
         FrameKind::Signal => {
-            if let [signal @ 1..=64] = payload[..] {
-                handle.signal(i32::from(signal)).await;
+            match payload[..] {
+                // Whoever ignores it is killed: the client has no other way to say so.
+                [TERM] => drop(handle.end()),
+                [signal @ 1..=64] => handle.signal(i32::from(signal)).await,
+                _ => {}
             }
         }
         FrameKind::Stdout | FrameKind::Stderr | FrameKind::Exit | FrameKind::Error => {}

@@ -25,11 +25,19 @@ pub(super) struct Out {
     write: OwnedWriteHalf,
     rest: BytesMut,
     held: Option<Chunk>,
+    /// Past so many bytes that wait to be written no more output is read.
+    ahead: usize,
 }
 
 impl Out {
     pub(super) fn new(write: OwnedWriteHalf) -> Self {
-        Self { write, rest: BytesMut::new(), held: None }
+        Self { write, rest: BytesMut::new(), held: None, ahead: READ_AHEAD_BYTES }
+    }
+
+    /// Reads no output before all that was read is written: abx-init keeps what was not read, and what waits here would
+    /// be lost if this process were killed.
+    pub(super) fn read_nothing_ahead(&mut self) {
+        self.ahead = 0;
     }
 
     /// Sends a line of the opening.
@@ -84,7 +92,7 @@ impl Out {
             tokio::select! {
                 biased;
                 flushed = self.flush(), if waiting > 0 => flushed?,
-                next = output.next(), if waiting < READ_AHEAD_BYTES => return Ok(next),
+                next = output.next(), if waiting == 0 || waiting < self.ahead => return Ok(next),
             }
         }
     }

@@ -178,6 +178,24 @@ async fn a_command_that_closed_its_output_still_gets_signals() {
 }
 
 #[tokio::test]
+async fn a_client_that_is_told_to_end_ends_all_that_its_command_started() {
+    let world = World::new();
+    let mut client = Client::hanging(&world, command("long")).await;
+    client.socket.write_all(&[&header(FrameKind::Signal, 1)[..], &[15]].concat()).await.expect("sent");
+    assert_eq!(client.rest().await.1.exit_code, 143);
+    until(|| signals(&world) == 2).await;
+}
+
+#[tokio::test]
+async fn what_an_interrupted_command_leaves_behind_is_ended() {
+    let world = World::new();
+    let mut client = Client::hanging(&world, command("long")).await;
+    client.socket.write_all(&[&header(FrameKind::Signal, 1)[..], &[2]].concat()).await.expect("sent");
+    assert_eq!(client.rest().await.1.exit_code, 130);
+    until(|| signals(&world) == 3).await;
+}
+
+#[tokio::test]
 async fn a_client_that_goes_away_after_the_output_closed_takes_its_command_along() {
     let world = World::new();
     let client = Client::hanging(&world, command("long")).await;

@@ -51,8 +51,10 @@ impl Output {
         Self { guests, session, id, shared, open, writes, scrollback, stdout, stderr, owed: 0 }
     }
 
-    /// The next piece; none at the command's end, which is noted by then. Cancel safe.
+    /// The next piece; none at the command's end, which is noted by then. Whoever asks has passed on all before it:
+    /// what abx-init gets credit for it no longer keeps. Cancel safe.
     pub(super) async fn next(&mut self) -> Option<Result<Chunk, EngineError>> {
+        self.give_back();
         loop {
             match self.open.next().await {
                 Some(Item::Output(source, bytes)) => return Some(Ok(self.take(source, bytes))),
@@ -89,10 +91,6 @@ impl Output {
     fn take(&mut self, source: Source, bytes: Bytes) -> Chunk {
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         self.owed = self.owed.saturating_add(length);
-        if self.owed >= GIVE_BACK {
-            self.open.grant(self.owed);
-            self.owed = 0;
-        }
         match source {
             Source::Stdout => {
                 self.stdout += u64::from(length);
@@ -102,6 +100,13 @@ impl Output {
                 self.stderr += u64::from(length);
                 Chunk::Stderr(bytes)
             }
+        }
+    }
+
+    fn give_back(&mut self) {
+        if self.owed >= GIVE_BACK {
+            self.open.grant(self.owed);
+            self.owed = 0;
         }
     }
 

@@ -181,8 +181,8 @@ pub(crate) struct AttachArgs {
     /// last conversation
     #[arg(long, conflicts_with = "cmd")]
     pub(crate) agent: bool,
-    /// With --agent: begin a new conversation
-    #[arg(long, requires = "agent")]
+    /// As --agent, but begin a new conversation
+    #[arg(long, conflicts_with = "cmd")]
     pub(crate) fresh: bool,
     /// Watch only: neither keys nor this terminal's size count
     #[arg(long)]

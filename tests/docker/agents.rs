@@ -60,7 +60,7 @@ fn a_conversation_goes_on_after_a_stop_a_save_and_in_a_fork() {
     }
     world.call("session.fork", json!({"name": "a", "new_name": "b"}));
     assert_eq!(talk(&world, "goes on with", &["b", "--agent"]), begun);
-    let other = talk(&world, "begins", &["a", "--agent", "--fresh"]);
+    let other = talk(&world, "begins", &["a", "--fresh"]);
     assert_ne!(other, begun);
 }
 

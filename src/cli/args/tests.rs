@@ -135,6 +135,8 @@ fn attach_takes_a_command_after_the_dashes_only() {
     assert_eq!(attach.cmd, ["top", "-d"]);
     assert_eq!(attach.detach_keys.to_string(), "ctrl-] d");
     assert!(parse_words(&["attach", "x", "top"]).is_err());
+    assert!(parse_words(&["attach", "x", "--agent", "--", "top"]).is_err());
+    assert!(parse_words(&["attach", "x", "--fresh", "--", "top"]).is_err());
 }
 
 #[test]

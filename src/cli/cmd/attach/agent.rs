@@ -33,13 +33,14 @@ impl Agent {
     /// # Errors
     /// When the settings cannot be read, or the session cannot be asked for.
     pub(super) fn wanted(context: &Context, args: &AttachArgs) -> Result<Option<Self>, Failure> {
-        if !args.cmd.is_empty() || !args.agent && args.terminal != MAIN_TERMINAL {
+        let asked = args.agent || args.fresh;
+        if !args.cmd.is_empty() || !asked && args.terminal != MAIN_TERMINAL {
             return Ok(None);
         }
         let file = context.connector.home().config();
         let config = match Config::load(&file, &Flags::default()) {
             Ok(config) => config,
-            Err(error) if args.agent => {
+            Err(error) if asked => {
                 let hint = format!("mend {}", clean(&file.display().to_string()));
                 return Err(Failure::local("the settings cannot be used", &error).with_hint(hint));
             }
@@ -47,16 +48,16 @@ impl Agent {
             Err(_) => return Ok(None),
         };
         // A session is asked for only where that may change what is opened.
-        if !args.agent && !config.attaches_agents() {
+        if !asked && !config.attaches_agents() {
             return Ok(None);
         }
         let session = context.connect()?.call::<SessionGet>(&NameParams { name: args.name.clone() })?;
         let usual = config.template(&session.template).is_some_and(|template| template.attaches_agent());
-        let start = match (args.agent, args.fresh) {
-            (true, true) => AgentStart::Fresh,
-            (true, false) => AgentStart::Resume,
-            (false, _) if usual => AgentStart::Usual,
-            (false, _) => return Ok(None),
+        let start = match (args.fresh, args.agent) {
+            (true, _) => AgentStart::Fresh,
+            (false, true) => AgentStart::Resume,
+            (false, false) if usual => AgentStart::Usual,
+            (false, false) => return Ok(None),
         };
         let credentials = config.agent(&session.agent).map(|agent| agent.credentials).unwrap_or_default();
         Ok(Some(Self { start, label: session.agent, credentials }))

@@ -124,12 +124,14 @@ impl Driver {
     }
 
     async fn kill_rest(&self, target: &Target) -> Result<(), Failure> {
-        let Ok(exec) = self.find_exec(&target.exec) else { return Ok(()) };
-        if exec.ended.is_none() {
+        // One that the table does not have any more has ended, among many others.
+        let runs = self.0.store.exec(&ExecId::new(&target.exec)).is_some_and(|exec| exec.ended.is_none());
+        if runs {
             return self.signal_exec(target, KILL).await;
         }
         // Where the sandbox has ended too, nothing is left.
-        let running = self.0.store.session_by_id(&exec.session).is_some_and(|s| s.status == Status::Running);
+        let session = self.0.store.session_by_id(&target.session.id);
+        let running = session.is_some_and(|session| session.status == Status::Running);
         if running && target.session.runtime == Runtime::Init {
             self.0.guests.signal(&target.session, &target.exec, KILL).await?;
         } else if running {

@@ -135,7 +135,7 @@ fn a_signal_for_all_reaches_what_a_command_left_behind_and_nothing_else() {
 fn a_signal_for_the_group_reaches_the_group() {
     let guest = Guest::start();
     let mut talk = guest.connect();
-    let (stream, _) = talk.start(&sh("1", "sleep 300 & echo $!; wait"));
+    let (stream, _) = talk.start(&sh("1", "trap : INT; sleep 300 & echo $!; wait; wait"));
     let sleeper: u32 = String::from_utf8(talk.read_to(stream, b"\n")).unwrap().trim().parse().unwrap();
     talk.signal("1", 2, false);
     talk.signal("1", 9, false);

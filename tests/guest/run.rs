@@ -118,7 +118,8 @@ fn a_signal_for_all_reaches_what_left_the_group_and_the_session() {
 fn a_signal_for_all_reaches_what_a_command_left_behind_and_nothing_else() {
     let guest = Guest::start();
     let mut talk = guest.connect();
-    let left = r#"(trap "" TERM; while :; do sleep 300; done) & echo $!; setsid sleep 300 & exec sleep 300"#;
+    let left =
+        r#"sh -c 'trap "" TERM; echo $$; while :; do sleep 300; done' & setsid sleep 300 & exec sleep 300"#;
     let (stream, _) = talk.start(&sh("1", left));
     let deaf: u32 = String::from_utf8(talk.read_to(stream, b"\n")).unwrap().trim().parse().unwrap();
     let (other, _) = talk.start(&sh("2", "sleep 300"));

@@ -8,7 +8,7 @@ use jiff::civil::DateTime;
 use jiff::{Timestamp, tz::TimeZone};
 use serde_json::{Map, Value};
 
-use crate::proto::methods::ImportRow;
+use crate::proto::sessions::ImportRow;
 use crate::proto::types::StoreRow;
 
 /// Which tool wrote a file.

@@ -9,8 +9,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::proto::daemon::HelloResult;
 use crate::proto::errors::WireError;
-use crate::proto::methods::{HelloResult, Method};
+use crate::proto::methods::Method;
 use crate::proto::version::MAX_MESSAGE_BYTES;
 
 /// Least room for what is read from the socket at once: a list of a hundred sessions in one system call.

@@ -18,8 +18,8 @@ use super::launch::Launcher;
 use super::peer::{daemon_pid, peer};
 use super::stream::{RawStream, StreamError};
 use crate::paths::{Home, PathError};
+use crate::proto::daemon::HelloResult;
 use crate::proto::errors::Kind;
-use crate::proto::methods::HelloResult;
 use crate::proto::stream::Open;
 use crate::proto::version::{PROTOCOL, VERSION};
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::calls::{Asked, CallError, Client};
-use crate::proto::methods::{DaemonHello, HelloParams, HelloResult};
+use crate::proto::daemon::{HelloParams, HelloResult};
+use crate::proto::methods::DaemonHello;
 use crate::proto::version::{PROTOCOL, VERSION};
 
 /// How long a daemon may take to greet. It answers from memory, so one that takes longer hangs.

@@ -12,7 +12,7 @@ use crate::model::session::{
     EngineKind, Limits, Network, Operation, Port, Profile, Runtime, Secret, Session, Spec, Status,
 };
 use crate::proto::errors::Kind;
-use crate::proto::methods::StartParams;
+use crate::proto::sessions::StartParams;
 use crate::proto::types;
 
 /// Longest label, metadata or environment value, in bytes: what fits a single environment string on Linux

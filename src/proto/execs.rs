@@ -6,6 +6,56 @@ use serde::{Deserialize, Serialize};
 
 use super::stream::Size;
 
+/// A command to run to its end.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ExecRunParams {
+    /// The session, by name or sandbox name.
+    pub session: String,
+    /// Program and arguments.
+    pub cmd: Vec<String>,
+    /// Added to the session's environment for this run.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// The workspace, else the image's working directory, if absent.
+    #[serde(default)]
+    pub cwd: Option<String>,
+    /// User name or id, optionally `:group`.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// Input, as text; none if absent.
+    #[serde(default)]
+    pub stdin: Option<String>,
+    /// Kill it after this many milliseconds; the exit code is then 124.
+    #[serde(default)]
+    pub timeout: Option<u64>,
+    /// Run it on a terminal; output then comes in `stdout` alone.
+    #[serde(default)]
+    pub tty: bool,
+}
+
+/// What a command did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ExecResult {
+    /// The exec's id.
+    pub id: String,
+    /// The command's code; 128+n when a signal ended it, 124 when the timeout did.
+    pub exit_code: i32,
+    /// The signal that ended it, if one did.
+    pub signal: Option<i32>,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+    /// `utf-8`, or `base64` if either stream is not UTF-8.
+    pub encoding: String,
+    /// Whether output was cut.
+    pub truncated: bool,
+    /// How long it ran, in milliseconds.
+    pub duration_ms: u64,
+}
+
 /// A command to start and leave running.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -5,12 +5,15 @@
 //! rendered into `proto-docs/openrpc.json`.
 
 pub mod copy;
+pub mod daemon;
 #[cfg(feature = "schema")]
 pub mod document;
 pub mod errors;
 pub mod execs;
 pub mod files;
 pub mod methods;
+pub mod sessions;
+pub mod snapshots;
 pub mod stream;
 pub mod types;
 pub mod version;

@@ -318,3 +318,11 @@ pub struct StoreRow {
     #[serde(default, flatten)]
     pub extra: serde_json::Map<String, serde_json::Value>,
 }
+
+/// Whether a row was there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct StoreDeleteResult {
+    /// True if it was there and is gone now.
+    pub deleted: bool,
+}

@@ -7,10 +7,6 @@ use super::{files_under, read, root};
 /// Most lines of a source file. Past it, it has more than one owner.
 const MAX_LINES: usize = 450;
 
-/// Longer files, and why.
-const LONGER: &[(&str, &str)] =
-    &[("src/proto/methods.rs", "one table of all methods and the params of each")];
-
 #[test]
 fn every_file_under_tests_is_a_listed_module() {
     for file in files_under("tests", ".rs").iter().filter(|f| *f != "tests/main.rs") {
@@ -37,12 +33,10 @@ fn every_file_under_tests_is_a_listed_module() {
 }
 
 #[test]
-fn no_source_file_is_long_without_a_reason() {
+fn no_source_file_is_long() {
     for file in files_under("src", ".rs") {
         let lines = read(&file).lines().count();
-        let excused = LONGER.iter().any(|(name, _)| *name == file);
-        assert!(lines <= MAX_LINES || excused, "{file} has {lines} lines: split it by owner, or say why not");
-        assert!(lines > MAX_LINES || !excused, "{file} has {lines} lines and needs no excuse any more");
+        assert!(lines <= MAX_LINES, "{file} has {lines} lines: split it by owner");
     }
 }
 

@@ -22,8 +22,9 @@ use crate::cli::table::pairs;
 use crate::client::{CallError, ConnectError, Connector, daemon_program, same_protocol};
 use crate::config::{Config, Flags};
 use crate::paths::Home;
+use crate::proto::daemon::{DaemonInfoResult, HelloResult};
 use crate::proto::errors::{Kind, WireError};
-use crate::proto::methods::{DaemonInfo, DaemonInfoResult, DaemonShutdown, Empty, HelloResult};
+use crate::proto::methods::{DaemonInfo, DaemonShutdown, Empty};
 use crate::proto::types::EngineInfo;
 use crate::proto::version::{PROTOCOL, VERSION};
 

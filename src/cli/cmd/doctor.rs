@@ -18,7 +18,8 @@ use crate::cli::output::clean;
 use crate::cli::table::bytes;
 use crate::client::{CallError, Client};
 use crate::paths::{self, Home};
-use crate::proto::methods::{DaemonInfo, DaemonInfoResult, Empty};
+use crate::proto::daemon::DaemonInfoResult;
+use crate::proto::methods::{DaemonInfo, Empty};
 use crate::proto::version::{PROTOCOL, VERSION};
 
 /// Less free space than this, in bytes, is worth a warning; the table needs little, an engine on the same disk much.

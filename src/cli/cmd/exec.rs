@@ -12,7 +12,8 @@ use crate::cli::signals::{End, Watch};
 use crate::cli::start_args::environment;
 use crate::cli::terminal;
 use crate::paths;
-use crate::proto::methods::{ExecRun, ExecRunParams};
+use crate::proto::execs::ExecRunParams;
+use crate::proto::methods::ExecRun;
 use crate::proto::stream::Open;
 use crate::proto::version::MAX_MESSAGE_BYTES;
 

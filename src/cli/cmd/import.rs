@@ -16,7 +16,8 @@ use crate::cli::legacy::{self, Origin};
 use crate::cli::output::clean;
 use crate::client::Client;
 use crate::paths;
-use crate::proto::methods::{ImportOutcome, ImportParams, ImportRow, SessionImport};
+use crate::proto::methods::SessionImport;
+use crate::proto::sessions::{ImportOutcome, ImportParams, ImportRow};
 
 /// Largest session file that is read, in bytes: they have about a thousand.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;

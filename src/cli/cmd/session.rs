@@ -11,10 +11,12 @@ use crate::cli::output::clean;
 use crate::cli::table;
 use crate::client::Asked;
 use crate::proto::methods::{
-    DeleteParams, ForkParams, ListParams, Method, NameParams, RenameParams, ResumeParams, SaveParams,
-    SaveResult, SessionConnect, SessionDelete, SessionFork, SessionGet, SessionList, SessionPause,
-    SessionRename, SessionResume, SessionSave, SessionStop, SessionUnpause, SessionUpdate, StopParams,
-    UpdateParams,
+    Method, SessionConnect, SessionDelete, SessionFork, SessionGet, SessionList, SessionPause, SessionRename,
+    SessionResume, SessionSave, SessionStop, SessionUnpause, SessionUpdate,
+};
+use crate::proto::sessions::{
+    DeleteParams, ForkParams, ListParams, NameParams, RenameParams, ResumeParams, SaveParams, SaveResult,
+    StopParams, UpdateParams,
 };
 use crate::proto::types::{Session, Status};
 

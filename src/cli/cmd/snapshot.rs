@@ -5,7 +5,8 @@ use crate::cli::context::{Context, can_ask};
 use crate::cli::failure::Failure;
 use crate::cli::output::clean;
 use crate::cli::table;
-use crate::proto::methods::{SnapshotDelete, SnapshotDeleteParams, SnapshotList, SnapshotListParams};
+use crate::proto::methods::{SnapshotDelete, SnapshotList};
+use crate::proto::snapshots::{SnapshotDeleteParams, SnapshotListParams};
 
 /// Runs a snapshot verb.
 pub(crate) fn run(context: &Context, verb: SnapshotCommand) -> Result<u8, Failure> {

@@ -13,7 +13,8 @@ use crate::cli::output::clean;
 use crate::cli::relay::on_terminal;
 use crate::cli::start_args::{environment, parse_volume, parse_workspace};
 use crate::proto::execs::MAIN_TERMINAL;
-use crate::proto::methods::{SessionStart, StartParams};
+use crate::proto::methods::SessionStart;
+use crate::proto::sessions::StartParams;
 use crate::proto::types::{Limits, Network, Profile};
 
 /// Starts a session, and opens a terminal in it where that was asked for.

@@ -1,6 +1,7 @@
 use super::super::fake::{Fake, client};
 use super::*;
-use crate::proto::methods::{NameParams, SessionGet, StoreLoad};
+use crate::proto::methods::{SessionGet, StoreLoad};
+use crate::proto::sessions::NameParams;
 
 #[test]
 fn progress_that_comes_before_the_answer_reaches_the_caller() {

@@ -106,7 +106,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::proto::methods::{ImportParams, StartParams};
+    use crate::proto::sessions::{ImportParams, StartParams};
 
     fn message<T: DeserializeOwned>(text: &str) -> String {
         let read = params::<T>(&jsonrpsee::types::Params::new(Some(text)));

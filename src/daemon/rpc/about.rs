@@ -8,9 +8,8 @@ use serde_json::value::RawValue;
 use super::{App, Module, now};
 use crate::daemon::clock;
 use crate::model::id::Timestamp;
-use crate::proto::methods::{
-    DaemonHello, DaemonInfo, DaemonInfoResult, DaemonShutdown, Done, HelloResult, RpcDiscover, Setting,
-};
+use crate::proto::daemon::{DaemonInfoResult, HelloResult, Setting};
+use crate::proto::methods::{DaemonHello, DaemonInfo, DaemonShutdown, Done, RpcDiscover};
 use crate::proto::types::EngineInfo;
 use crate::proto::version::{PROTOCOL, VERSION};
 

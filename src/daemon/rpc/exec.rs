@@ -10,7 +10,8 @@ use crate::daemon::exec::{ExecRequest, Output};
 use crate::daemon::failure::Failure;
 use crate::daemon::guests::Kept;
 use crate::proto::execs::ExecLogsResult;
-use crate::proto::methods::{ExecKill, ExecList, ExecLogs, ExecResult, ExecRun, ExecStart, ExecWait};
+use crate::proto::execs::ExecResult;
+use crate::proto::methods::{ExecKill, ExecList, ExecLogs, ExecRun, ExecStart, ExecWait};
 use crate::proto::stream::Size;
 
 /// The terminal of a buffered command, which nobody looks at: the size that terminals have had since the VT100.

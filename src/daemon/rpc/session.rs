@@ -10,10 +10,10 @@ use crate::daemon::framing::Prepared;
 use crate::daemon::verbs::save::Naming;
 use crate::model::session::{Reason, Session};
 use crate::proto::methods::{
-    SaveResult, SessionConnect, SessionDelete, SessionFork, SessionGet, SessionImport, SessionList,
-    SessionPause, SessionRename, SessionResume, SessionSave, SessionStart, SessionStop, SessionUnpause,
-    SessionUpdate,
+    SessionConnect, SessionDelete, SessionFork, SessionGet, SessionImport, SessionList, SessionPause,
+    SessionRename, SessionResume, SessionSave, SessionStart, SessionStop, SessionUnpause, SessionUpdate,
 };
+use crate::proto::sessions::SaveResult;
 
 pub(super) fn register(module: &mut Module) {
     read(module);

@@ -1,7 +1,8 @@
 //! `store.*`.
 
 use super::{Module, later, now};
-use crate::proto::methods::{StoreDelete, StoreDeleteResult, StoreListAll, StoreLoad, StoreSave};
+use crate::proto::methods::{StoreDelete, StoreListAll, StoreLoad, StoreSave};
+use crate::proto::types::StoreDeleteResult;
 
 pub(super) fn register(module: &mut Module) {
     later::<StoreSave, _, _>(module, |row, app, _| async move { app.driver.store_save(row).await });

@@ -4,7 +4,7 @@ use super::*;
 use crate::daemon::exec::ExecRequest;
 use crate::daemon::guests::Wanted;
 use crate::proto::errors::Kind;
-use crate::proto::methods::ForkParams;
+use crate::proto::sessions::ForkParams;
 use crate::proto::stream::AgentStart;
 
 /// Opens the agent of a session, waits for its end, and gives its command and what the user is told.

@@ -4,7 +4,7 @@ use super::*;
 use crate::engine::RunState;
 use crate::model::session::EngineKind;
 use crate::proto::errors::Kind;
-use crate::proto::methods::ImportRow;
+use crate::proto::sessions::ImportRow;
 use crate::proto::types::StoreRow;
 
 fn stored(name: &str) -> StoreRow {

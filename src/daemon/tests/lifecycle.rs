@@ -3,7 +3,7 @@
 use super::*;
 use crate::engine::RunState;
 use crate::proto::errors::Kind;
-use crate::proto::methods::{ForkParams, UpdateParams};
+use crate::proto::sessions::{ForkParams, UpdateParams};
 use crate::proto::types;
 
 #[tokio::test]

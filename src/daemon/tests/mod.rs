@@ -23,7 +23,7 @@ use crate::config::{Config, Flags};
 use crate::engine::EngineError;
 use crate::engine::fake::FakeEngine;
 use crate::model::session::{Reason, Session, Snapshot, Status};
-use crate::proto::methods::StartParams;
+use crate::proto::sessions::StartParams;
 use crate::store::Store;
 
 /// The image that starts find at once.

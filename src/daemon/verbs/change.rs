@@ -11,7 +11,7 @@ use crate::engine::EngineError;
 use crate::fault;
 use crate::model::id::{SessionName, sandbox_name};
 use crate::model::session::{EngineKind, Session, Status};
-use crate::proto::methods::UpdateParams;
+use crate::proto::sessions::UpdateParams;
 use crate::store::error::StoreError;
 
 impl Driver {

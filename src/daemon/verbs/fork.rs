@@ -10,7 +10,7 @@ use crate::daemon::progress::Report;
 use crate::model::id::{SessionId, SessionName, sandbox_name};
 use crate::model::session::{EngineKind, Operation, Runtime, Session, Snapshot, Status};
 use crate::model::step::Verb;
-use crate::proto::methods::ForkParams;
+use crate::proto::sessions::ForkParams;
 
 impl Driver {
     /// Starts a new session from a snapshot of this one, taken now if none is named. A running source keeps running.

@@ -10,7 +10,7 @@ use crate::engine::{EngineError, Observed};
 use crate::model::id::{SessionName, SnapshotId};
 use crate::model::reconcile::{Seen, settle};
 use crate::model::session::{EngineKind, Reason, Session, Snapshot, SnapshotState, Status};
-use crate::proto::methods::{ImportOutcome, ImportRow};
+use crate::proto::sessions::{ImportOutcome, ImportRow};
 use crate::proto::types;
 use crate::store::error::StoreError;
 

@@ -6,7 +6,7 @@ use crate::daemon::failure::Failure;
 use crate::fault;
 use crate::model::session::{EngineKind, SnapshotState};
 use crate::model::step::{Verb, plan};
-use crate::proto::methods::DeleteResult;
+use crate::proto::sessions::DeleteResult;
 
 impl Driver {
     /// Removes container and row, and the snapshots unless they are to be kept.

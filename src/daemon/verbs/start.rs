@@ -13,7 +13,7 @@ use crate::fault;
 use crate::model::id::sandbox_name;
 use crate::model::session::{Operation, Session};
 use crate::proto::errors::Kind;
-use crate::proto::methods::StartParams;
+use crate::proto::sessions::StartParams;
 use crate::store::Tx;
 use crate::store::error::StoreError;
 

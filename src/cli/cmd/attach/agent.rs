@@ -10,7 +10,8 @@ use crate::cli::output::clean;
 use crate::config::{Config, Flags};
 use crate::paths;
 use crate::proto::execs::MAIN_TERMINAL;
-use crate::proto::methods::{NameParams, SessionGet};
+use crate::proto::methods::SessionGet;
+use crate::proto::sessions::NameParams;
 use crate::proto::stream::{AgentStart, Exit};
 
 /// The code of a program that is not there.

@@ -7,7 +7,7 @@ use crate::cli::failure::chain;
 use crate::cli::output::clean;
 use crate::config::{Config, ENGINE_ADDRESS, Flags};
 use crate::paths::Home;
-use crate::proto::methods::DaemonInfoResult;
+use crate::proto::daemon::DaemonInfoResult;
 
 /// One setting.
 #[derive(Debug, PartialEq, Serialize)]
@@ -82,7 +82,7 @@ mod tests {
 
     use super::super::Verdict;
     use super::*;
-    use crate::proto::methods::Setting;
+    use crate::proto::daemon::Setting;
     use crate::proto::types::EngineInfo;
 
     fn home(dir: &Path) -> Home {

@@ -1,0 +1,76 @@
+//! The daemon, as its methods tell of it.
+
+use serde::{Deserialize, Serialize};
+
+use super::types::EngineInfo;
+
+/// Who speaks, and in which version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct HelloParams {
+    /// The client's name, for the log.
+    pub client: String,
+    /// The client's version.
+    pub version: String,
+    /// The protocol it speaks.
+    pub protocol: u32,
+}
+
+/// Who answers, and in which version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct HelloResult {
+    /// Always `abxd`.
+    pub server: String,
+    /// The daemon's version.
+    pub version: String,
+    /// The protocol it speaks.
+    pub protocol: u32,
+    /// Its process id.
+    pub pid: u32,
+    /// Its home directory.
+    pub home: String,
+    /// One line that the user should see once, such as old session files that could be imported.
+    #[serde(default)]
+    pub notice: Option<String>,
+}
+
+/// The daemon's account of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DaemonInfoResult {
+    /// The daemon's version.
+    pub version: String,
+    /// The protocol it speaks.
+    pub protocol: u32,
+    /// Its process id.
+    pub pid: u32,
+    /// Its home directory.
+    pub home: String,
+    /// The socket it listens on.
+    pub socket: String,
+    /// RFC 3339, UTC, milliseconds.
+    pub started_at: String,
+    /// Number of sessions.
+    pub sessions: u64,
+    /// Each engine's address, version and health.
+    pub engines: Vec<EngineInfo>,
+    /// Settings and where each came from.
+    #[serde(default)]
+    pub settings: Vec<Setting>,
+    /// Things the user should know, such as a table that had to be rebuilt.
+    #[serde(default)]
+    pub notices: Vec<String>,
+}
+
+/// One setting and where its value came from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Setting {
+    /// Its name in `config.toml`.
+    pub name: String,
+    /// Its value; secrets are masked.
+    pub value: String,
+    /// `flag NAME`, `environment NAME`, a file's path, or `default`.
+    pub source: String,
+}

@@ -6,11 +6,9 @@ use super::clock;
 use super::failure::Failure;
 use super::mounts::{self, Guarded};
 use crate::config::{BASE_IMAGE, Config, Template, parse_duration_ms, parse_size_bytes};
-use crate::model::id::{SessionId, SessionName, sandbox_name};
+use crate::model::id::{SessionId, SessionName};
 use crate::model::limits;
-use crate::model::session::{
-    EngineKind, Limits, Network, Operation, Port, Profile, Runtime, Secret, Session, Spec, Status,
-};
+use crate::model::session::{Limits, Network, Operation, Port, Profile, Secret, Session, Spec};
 use crate::proto::errors::Kind;
 use crate::proto::sessions::StartParams;
 use crate::proto::types;
@@ -50,36 +48,16 @@ pub fn session(params: &StartParams, place: Place<'_>) -> Result<Session, Failur
     check_entries(params)?;
 
     let id = SessionId::new(uuid::Uuid::now_v7().to_string());
-    let sandbox = sandbox_name(&name, &id, false);
-    let now = clock::now();
     Ok(Session {
         spec: spec(params, template, place)?,
         timeout_ms: chosen_duration("timeout", params.timeout_ms, template.timeout.as_deref())?,
         idle_ms: chosen_duration("idle", params.idle_ms, template.idle.as_deref())?,
-        id,
-        name,
-        sandbox,
-        sandbox_id: None,
-        engine: EngineKind::Docker,
         agent: agent.to_owned(),
         template: template_name.to_owned(),
         image: Some(image.to_owned()),
-        image_id: None,
-        runtime: Runtime::Engine,
-        status: Status::Starting,
         operation: Some(Operation::Start),
-        reason: None,
-        created_at: now,
-        last_active: now,
-        last_connected: None,
-        expires_at: None,
-        exec_count: 0,
-        oom_events: 0,
-        snapshot: None,
-        snapshots: 0,
         metadata: params.metadata.clone(),
-        external: None,
-        revision: 0,
+        ..Session::new(id, name, clock::now())
     })
 }
 

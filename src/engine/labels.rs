@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::{CommitSpec, CreateSpec, Image, Observed};
 use crate::model::id::{SessionId, SessionName, SnapshotId, Timestamp, sandbox_name};
 use crate::model::session::{
-    EngineKind, Limits, Network, Port, Profile, Runtime, Session, Snapshot, SnapshotState, Spec, Status,
+    Limits, Network, Port, Profile, Runtime, Session, Snapshot, SnapshotState, Spec, Status,
 };
 
 /// Session id.
@@ -222,29 +222,12 @@ fn from_labels(labels: &BTreeMap<String, String>) -> Option<Session> {
     };
     let limits = json(SESSION_LIMITS).unwrap_or(Value::Null);
     Some(Session {
-        sandbox: sandbox_name(&name, &id, false),
-        id,
-        name,
-        sandbox_id: None,
-        engine: EngineKind::Docker,
         agent: text(SESSION_AGENT).unwrap_or_default(),
         template: text(SESSION_TEMPLATE).unwrap_or_default(),
         image: text(SESSION_IMAGE),
-        image_id: None,
-        runtime: Runtime::Engine,
         status: Status::Stopped,
-        operation: None,
-        reason: None,
-        created_at,
-        last_active: created_at,
-        last_connected: None,
-        expires_at: None,
         timeout_ms: number(SESSION_TIMEOUT_MS),
         idle_ms: number(SESSION_IDLE_MS),
-        exec_count: 0,
-        oom_events: 0,
-        snapshot: None,
-        snapshots: 0,
         spec: Spec {
             workspace: None,
             mounts: Vec::new(),
@@ -260,8 +243,7 @@ fn from_labels(labels: &BTreeMap<String, String>) -> Option<Session> {
             env: BTreeMap::new(),
         },
         metadata,
-        external: None,
-        revision: 0,
+        ..Session::new(id, name, created_at)
     })
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::id::{SessionId, SessionName, SnapshotId, Timestamp};
+use super::id::{SessionId, SessionName, SnapshotId, Timestamp, sandbox_name};
 
 macro_rules! words {
     ($(#[doc = $doc:literal])+ $name:ident { $($(#[doc = $vdoc:literal])+ $variant:ident = $text:literal,)+ }) => {
@@ -322,6 +322,41 @@ pub struct Session {
     pub revision: u64,
 }
 
+impl Session {
+    /// A row that says no more than who it is: to be run by the engine, and with nothing in its past.
+    pub fn new(id: SessionId, name: SessionName, created_at: Timestamp) -> Self {
+        Self {
+            sandbox: sandbox_name(&name, &id, false),
+            id,
+            name,
+            sandbox_id: None,
+            engine: EngineKind::Docker,
+            agent: String::new(),
+            template: String::new(),
+            image: None,
+            image_id: None,
+            runtime: Runtime::Engine,
+            status: Status::Starting,
+            operation: None,
+            reason: None,
+            created_at,
+            last_active: created_at,
+            last_connected: None,
+            expires_at: None,
+            timeout_ms: None,
+            idle_ms: None,
+            exec_count: 0,
+            oom_events: 0,
+            snapshot: None,
+            snapshots: 0,
+            spec: Spec::default(),
+            metadata: BTreeMap::new(),
+            external: None,
+            revision: 0,
+        }
+    }
+}
+
 /// Whether a snapshot is there or still being made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SnapshotState {
@@ -375,34 +410,16 @@ pub(crate) mod tests {
 
     /// A running session with nothing unusual.
     pub(crate) fn sample(name: &str) -> Session {
+        let id = SessionId::new(format!("01920000-0000-7000-8000-{:0>12}", name.len()));
+        let name = SessionName::parse(name).expect("a good name");
         Session {
-            id: SessionId::new(format!("01920000-0000-7000-8000-{:0>12}", name.len())),
-            name: SessionName::parse(name).expect("a good name"),
-            sandbox: format!("session-{name}"),
             sandbox_id: Some("c0ffee".to_owned()),
-            engine: EngineKind::Docker,
             agent: "claude".to_owned(),
             template: "base".to_owned(),
             image: Some("debian:stable-slim".to_owned()),
-            image_id: None,
-            runtime: Runtime::Engine,
             status: Status::Running,
-            operation: None,
-            reason: None,
-            created_at: Timestamp(1_000),
-            last_active: Timestamp(1_000),
-            last_connected: None,
-            expires_at: None,
-            timeout_ms: None,
-            idle_ms: None,
-            exec_count: 0,
-            oom_events: 0,
-            snapshot: None,
-            snapshots: 0,
-            spec: Spec::default(),
-            metadata: BTreeMap::new(),
-            external: None,
             revision: 1,
+            ..Session::new(id, name, Timestamp(1_000))
         }
     }
 

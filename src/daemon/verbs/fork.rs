@@ -7,8 +7,8 @@ use crate::daemon::clock;
 use crate::daemon::driver::Driver;
 use crate::daemon::failure::Failure;
 use crate::daemon::progress::Report;
-use crate::model::id::{SessionId, SessionName, sandbox_name};
-use crate::model::session::{EngineKind, Operation, Runtime, Session, Snapshot, Status};
+use crate::model::id::{SessionId, SessionName};
+use crate::model::session::{Operation, Session, Snapshot};
 use crate::model::step::Verb;
 use crate::proto::sessions::ForkParams;
 
@@ -75,34 +75,20 @@ impl Driver {
 /// The new row: everything of the source but its identity, its history, and the host ports that only one can have.
 fn forked(source: &Session, name: SessionName) -> Session {
     let id = SessionId::new(uuid::Uuid::now_v7().to_string());
-    let now = clock::now();
     let mut spec = source.spec.clone();
     for port in &mut spec.ports {
         port.host = None;
         port.fixed = false;
     }
     Session {
-        sandbox: sandbox_name(&name, &id, false),
-        id,
-        name,
-        sandbox_id: None,
-        engine: EngineKind::Docker,
-        image_id: None,
-        runtime: Runtime::Engine,
-        status: Status::Starting,
+        agent: source.agent.clone(),
+        template: source.template.clone(),
+        image: source.image.clone(),
         operation: Some(Operation::Start),
-        reason: None,
-        created_at: now,
-        last_active: now,
-        last_connected: None,
-        expires_at: None,
-        exec_count: 0,
-        oom_events: 0,
-        snapshot: None,
-        snapshots: 0,
+        timeout_ms: source.timeout_ms,
+        idle_ms: source.idle_ms,
         spec,
-        external: None,
-        revision: 0,
-        ..source.clone()
+        metadata: source.metadata.clone(),
+        ..Session::new(id, name, clock::now())
     }
 }

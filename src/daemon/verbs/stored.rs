@@ -7,7 +7,7 @@ use crate::daemon::driver::{Driver, composed};
 use crate::daemon::failure::Failure;
 use crate::daemon::resolve;
 use crate::model::id::{SessionId, SessionName, Timestamp};
-use crate::model::session::{EngineKind, External, Runtime, Secret, Session, Spec, Status};
+use crate::model::session::{EngineKind, External, Secret, Session, Status};
 use crate::proto::types::StoreRow;
 use crate::store::error::StoreError;
 
@@ -99,36 +99,20 @@ pub(super) fn external_row(name: SessionName, origin: &str, row: &StoreRow) -> R
             .clone()
             .filter(|s| !s.is_empty())
             .map_or_else(|| format!("external-{id}"), |s| format!("{s}@{id}")),
-        id,
-        name,
         sandbox_id: row.sandbox_id.clone(),
         engine: EngineKind::External,
         agent: "claude".to_owned(),
         template: row.template.clone().unwrap_or_else(|| "base".to_owned()),
-        image: None,
-        image_id: None,
-        runtime: Runtime::Engine,
         status: Status::Unknown,
-        operation: None,
-        reason: None,
-        created_at,
         last_active: last_connected.unwrap_or(created_at),
         last_connected,
-        expires_at: None,
-        timeout_ms: None,
-        idle_ms: None,
-        exec_count: 0,
-        oom_events: 0,
-        snapshot: None,
-        snapshots: 0,
-        spec: Spec::default(),
         metadata: row.metadata.clone(),
         external: Some(External {
             origin: origin.to_owned(),
             status: row.status.clone(),
             extra: Secret::new(extra),
         }),
-        revision: 0,
+        ..Session::new(id, name, created_at)
     })
 }
 

@@ -22,29 +22,11 @@ pub(in crate::engine) fn create_spec(name: &str) -> CreateSpec {
         protocol: "tcp".to_owned(),
     };
     let session = Session {
-        sandbox: sandbox_name(&name, &id, false),
-        id,
-        name,
-        sandbox_id: None,
-        engine: EngineKind::Docker,
         agent: "claude".to_owned(),
         template: "base".to_owned(),
         image: Some("base".to_owned()),
-        image_id: None,
-        runtime: Runtime::Engine,
         status: Status::Stopped,
-        operation: None,
-        reason: None,
-        created_at: Timestamp(1_700_000_000_000),
-        last_active: Timestamp(1_700_000_000_000),
-        last_connected: None,
-        expires_at: None,
         timeout_ms: Some(600_000),
-        idle_ms: None,
-        exec_count: 0,
-        oom_events: 0,
-        snapshot: None,
-        snapshots: 0,
         spec: Spec {
             workspace: Some(mount("/home/me/we \"ird", "/work", false)),
             mounts: vec![mount("volume", "/v", true)],
@@ -56,8 +38,7 @@ pub(in crate::engine) fn create_spec(name: &str) -> CreateSpec {
             env: [("TOKEN".to_owned(), Secret::new("hunter2"))].into(),
         },
         metadata: [("k".to_owned(), "v,=\n".to_owned())].into(),
-        external: None,
-        revision: 0,
+        ..Session::new(id, name, Timestamp(1_700_000_000_000))
     };
     CreateSpec {
         sandbox: session.sandbox.clone(),

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use super::files::beside;
 use super::*;
 use crate::model::id::{SessionName, SnapshotId, Timestamp};
-use crate::model::session::{EngineKind, Runtime, SnapshotState, Spec, Status};
+use crate::model::session::{EngineKind, SnapshotState, Spec, Status};
 
 /// A directory for one table.
 struct Place(TempDir);
@@ -63,34 +63,16 @@ fn id(n: usize) -> SessionId {
 
 /// A plain row; `n` gives its id, name, sandbox and age.
 fn session(n: usize) -> Session {
+    let name = SessionName::parse(&format!("s{n}")).expect("a good name");
+    let created_at = Timestamp(1_000_000 + i64::try_from(n).expect("small"));
     Session {
-        id: id(n),
-        name: SessionName::parse(&format!("s{n}")).expect("a good name"),
         sandbox: format!("session-s{n}"),
-        sandbox_id: None,
-        engine: EngineKind::Docker,
         agent: "claude".to_owned(),
         template: "base".to_owned(),
         image: Some("debian:stable-slim".to_owned()),
-        image_id: None,
-        runtime: Runtime::Engine,
-        status: Status::Starting,
-        operation: None,
-        reason: None,
-        created_at: Timestamp(1_000_000 + i64::try_from(n).expect("small")),
         last_active: Timestamp(1_000_000),
-        last_connected: None,
-        expires_at: None,
-        timeout_ms: None,
-        idle_ms: None,
-        exec_count: 0,
-        oom_events: 0,
-        snapshot: None,
-        snapshots: 0,
-        spec: Spec::default(),
-        metadata: BTreeMap::new(),
-        external: None,
         revision: 1,
+        ..Session::new(id(n), name, created_at)
     }
 }
 

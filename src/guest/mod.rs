@@ -4,60 +4,47 @@
 //! (`serve`); only the screens' models have threads of their own. It runs on Linux alone, in a sandbox that may hold
 //! nothing else: no shell, no library, no file of users.
 
-#[cfg(all(target_os = "linux", feature = "guest"))]
-mod arguments;
-#[cfg(all(target_os = "linux", feature = "guest"))]
-mod bridge;
-#[cfg(all(target_os = "linux", feature = "guest"))]
-mod command;
-#[cfg(all(target_os = "linux", feature = "guest"))]
-mod dial;
-#[cfg(all(target_os = "linux", feature = "guest"))]
-mod exec;
-#[cfg(all(target_os = "linux", feature = "guest"))]
-mod follower;
-#[cfg(all(target_os = "linux", feature = "guest"))]
-mod homes;
-#[cfg(all(target_os = "linux", feature = "guest"))]
-mod input;
-#[cfg(all(target_os = "linux", feature = "guest"))]
-mod link;
-#[cfg(all(target_os = "linux", feature = "guest"))]
-mod oom;
-#[cfg(all(target_os = "linux", feature = "guest"))]
-mod poller;
-#[cfg(all(target_os = "linux", feature = "guest"))]
-mod processes;
-#[cfg(all(target_os = "linux", feature = "guest"))]
-mod reap;
-#[cfg(all(target_os = "linux", feature = "guest"))]
-mod requests;
-#[cfg(all(target_os = "linux", feature = "guest"))]
-mod ring;
-#[cfg(all(target_os = "linux", feature = "guest"))]
-mod screen;
-#[cfg(all(target_os = "linux", feature = "guest"))]
-mod serve;
-#[cfg(all(target_os = "linux", feature = "guest"))]
-mod start;
-#[cfg(all(target_os = "linux", feature = "guest"))]
-mod stop;
-#[cfg(all(target_os = "linux", feature = "guest"))]
-mod table;
-#[cfg(all(target_os = "linux", feature = "guest"))]
-mod terminal;
-#[cfg(all(target_os = "linux", feature = "guest"))]
-mod timers;
-#[cfg(all(target_os = "linux", feature = "guest"))]
-mod users;
 pub mod wire;
+
+/// What abx-init is made of, beside what it shares with the daemon.
+#[cfg(all(target_os = "linux", feature = "guest"))]
+#[path = "."]
+mod inside {
+    use super::wire;
+
+    mod arguments;
+    mod bridge;
+    mod command;
+    mod dial;
+    mod exec;
+    mod follower;
+    mod homes;
+    mod input;
+    mod link;
+    mod oom;
+    mod poller;
+    mod processes;
+    mod reap;
+    mod requests;
+    mod ring;
+    mod screen;
+    mod serve;
+    mod start;
+    mod stop;
+    mod table;
+    mod terminal;
+    mod timers;
+    mod users;
+
+    pub(super) use self::start::run;
+}
 
 use std::process::ExitCode;
 
 /// Runs `abx-init`.
 #[cfg(all(target_os = "linux", feature = "guest"))]
 pub fn run() -> ExitCode {
-    start::run()
+    inside::run()
 }
 
 /// Runs `abx-init`, which there is only on Linux.

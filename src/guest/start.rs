@@ -29,7 +29,7 @@ const MAIN_KEEP: u32 = 1024 * 1024;
 const SETGID_SETUID: u64 = 1 << 6 | 1 << 7;
 
 /// Runs what the arguments say.
-pub(super) fn run() -> ExitCode {
+pub(in crate::guest) fn run() -> ExitCode {
     let role = parse(std::env::args_os().skip(1), std::process::id() == 1);
     let done = match role {
         Ok(Role::Init(init)) => serve(init),

@@ -7,16 +7,18 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::support::World;
-use crate::support::engine::{busybox_image, docker};
+use crate::support::engine::{busybox_image, docker, has_engine};
 
-/// A user whom neither this machine nor the image knows.
-const UID: u32 = 54_321;
+/// A user whom neither this machine nor the image knows, for tests that root runs.
+const UNKNOWN: u32 = 54_321;
 
-/// A home of abx of that user, with programs that they may run.
+/// A home of abx of somebody who is not root, with programs that they may run.
 struct Other {
     dir: TempDir,
-    engine_group: u32,
+    uid: u32,
+    gid: u32,
+    /// What runs a program as that user.
+    become_them: Vec<String>,
 }
 
 impl Other {
@@ -28,11 +30,21 @@ impl Other {
         for (name, program) in [("abx", env!("CARGO_BIN_EXE_abx")), ("abxd", env!("CARGO_BIN_EXE_abxd"))] {
             fs::copy(program, dir.path().join("bin").join(name)).expect("a copy");
         }
+        let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
+        if !uid.is_root() {
+            return Self { dir, uid: uid.as_raw(), gid: gid.as_raw(), become_them: Vec::new() };
+        }
         for path in [dir.path().to_owned(), dir.path().join("work")] {
-            chown(&path, Some(UID), Some(UID)).expect("root may");
+            chown(&path, Some(UNKNOWN), Some(UNKNOWN)).expect("root may");
         }
         let engine_group = fs::metadata("/var/run/docker.sock").expect("the engine's socket").gid();
-        Self { dir, engine_group }
+        let become_them = [
+            "setpriv".to_owned(),
+            format!("--reuid={UNKNOWN}"),
+            format!("--regid={UNKNOWN}"),
+            format!("--groups={engine_group}"),
+        ];
+        Self { dir, uid: UNKNOWN, gid: UNKNOWN, become_them: become_them.to_vec() }
     }
 
     fn work(&self) -> PathBuf {
@@ -40,19 +52,23 @@ impl Other {
     }
 
     fn abx(&self, arguments: &[&str]) -> String {
-        let output = Command::new("setpriv")
-            .arg(format!("--reuid={UID}"))
-            .arg(format!("--regid={UID}"))
-            .arg(format!("--groups={}", self.engine_group))
-            .arg(self.dir.path().join("bin/abx"))
-            .args(arguments)
+        let program = self.dir.path().join("bin/abx").display().to_string();
+        let words: Vec<&str> = self
+            .become_them
+            .iter()
+            .chain([&program])
+            .map(String::as_str)
+            .chain(arguments.iter().copied())
+            .collect();
+        let output = Command::new(words[0])
+            .args(&words[1..])
             .env_clear()
             .env("HOME", self.dir.path())
             .env("ABX_HOME", self.dir.path().join("abx"))
             .env("PATH", "/usr/bin:/bin")
             .current_dir(self.work())
             .output()
-            .expect("setpriv runs");
+            .expect("it runs");
         let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         assert!(output.status.success(), "{arguments:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
         text
@@ -76,23 +92,24 @@ fn owner(path: &Path) -> (u32, u32) {
 
 #[test]
 fn what_is_made_in_a_workspace_belongs_to_the_caller_who_has_a_home_there() {
-    // For the check that there is an engine; only root can be somebody else.
-    let Some(_world) = World::new() else { return };
-    if !nix::unistd::geteuid().is_root() {
+    if !has_engine() {
         return;
     }
     let other = Other::new();
+    let (uid, gid) = (other.uid, other.gid);
     let work = other.work();
     other.abx(&["start", "a", "--image", &busybox_image(), "-w", work.to_str().expect("text")]);
     let script = "touch made && echo kept > $HOME/note && echo $(id -u):$(id -g) $HOME";
-    assert_eq!(other.abx(&["exec", "a", "--", "sh", "-c", script]), format!("{UID}:{UID} /home/{UID}"));
-    assert_eq!(owner(&work.join("made")), (UID, UID));
+    // The image knows user 1000.
+    let home = if uid == 1000 { "/home/dev".to_owned() } else { format!("/home/{uid}") };
+    assert_eq!(other.abx(&["exec", "a", "--", "sh", "-c", script]), format!("{uid}:{gid} {home}"));
+    assert_eq!(owner(&work.join("made")), (uid, gid));
     assert_eq!(other.abx(&["exec", "-u", "root", "a", "--", "sh", "-c", "echo $(id -u) $HOME"]), "0 /root");
     fs::write(work.join("in"), "x").expect("a file");
     other.abx(&["cp", "-q", "in", "a:/tmp/in"]);
     let listed = other.abx(&["exec", "a", "--", "ls", "-ln", "/tmp/in"]);
     let owners: Vec<&str> = listed.split_whitespace().skip(2).take(2).collect();
-    assert_eq!(owners, ["54321", "54321"], "{listed}");
+    assert_eq!(owners, [uid.to_string(), gid.to_string()], "{listed}");
     for verbs in [&["stop", "a"][..], &["resume", "a"], &["save", "a"], &["resume", "a"]] {
         other.abx(verbs);
     }

@@ -9,6 +9,7 @@ mod engine;
 mod exec;
 mod guest;
 mod link;
+mod pid1;
 mod pull;
 mod sessions;
 mod snapshot;

@@ -1,5 +1,3 @@
-use std::time::{Duration, Instant};
-
 use abx::guest::wire::{Entry, Failed, Follow, Following, Kind, Payload, Run};
 
 use super::talk::sh;
@@ -141,7 +139,7 @@ fn a_record_is_kept_after_the_end_until_it_is_forgotten() {
 }
 
 #[test]
-fn a_socket_that_is_bound_anew_is_found_at_once() {
+fn a_socket_that_is_bound_anew_is_found() {
     let mut guest = Guest::start();
     let mut talk = guest.connect();
     let boot = talk.hello.boot;
@@ -149,9 +147,7 @@ fn a_socket_that_is_bound_anew_is_found_at_once() {
     drop(talk);
     std::fs::remove_file(guest.socket()).unwrap();
     guest.listener = std::os::unix::net::UnixListener::bind(guest.socket()).unwrap();
-    let before = Instant::now();
     let mut talk = guest.connect();
-    assert!(before.elapsed() < Duration::from_secs(2), "{:?}", before.elapsed());
     assert_eq!(talk.hello.boot, boot);
     assert_eq!(talk.entry("1").unwrap().ended.unwrap().code, 0);
 }

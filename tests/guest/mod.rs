@@ -2,27 +2,24 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod container;
 mod follow;
 mod input;
 mod run;
 mod stop;
-mod talk;
+pub(crate) mod talk;
 mod terminals;
 mod trust;
 
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use talk::Talk;
 
-/// Limit of every wait; reached only by what hangs.
-const LONG: Duration = Duration::from_secs(20);
+use crate::support::until;
 
 /// The program under test: the one that abxd carries.
-const ABX_INIT: &str = env!("ABX_INIT");
+pub(crate) const ABX_INIT: &str = env!("ABX_INIT");
 
 /// An `abx-init` that runs, and the socket that it calls.
 struct Guest {
@@ -72,18 +69,6 @@ impl Drop for Guest {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
-    }
-}
-
-/// Waits for a condition.
-fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + LONG;
-    loop {
-        if let Some(value) = condition() {
-            return value;
-        }
-        assert!(Instant::now() < deadline, "{what}: not within {LONG:?}");
-        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

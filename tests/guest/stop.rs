@@ -1,19 +1,15 @@
-use std::time::{Duration, Instant};
-
 use abx::guest::wire::{Failed, Kind, Payload, Run};
 
 use super::talk::{sh, terminal};
 use super::{ABX_INIT, Guest, until};
 
 #[test]
-fn term_ends_at_once_where_nothing_runs() {
+fn term_ends_it_where_nothing_runs() {
     let mut guest = Guest::start();
     let mut talk = guest.connect();
     talk.run(&sh("1", "true"));
-    let before = Instant::now();
     guest.term();
     assert_eq!(guest.ended(), Some(0));
-    assert!(before.elapsed() < Duration::from_secs(1), "{:?}", before.elapsed());
     assert!(talk.is_closed());
 }
 

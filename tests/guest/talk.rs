@@ -9,15 +9,15 @@ use abx::guest::wire::{
     VERSION, Welcome, frame,
 };
 
-use super::LONG;
+use crate::support::LIMIT;
 
 /// Credit that a follower gets at first.
-pub(super) const WINDOW: u32 = 1 << 20;
+pub(crate) const WINDOW: u32 = 1 << 20;
 
 /// A connection.
-pub(super) struct Talk {
-    pub(super) socket: UnixStream,
-    pub(super) hello: Hello,
+pub(crate) struct Talk {
+    pub(crate) socket: UnixStream,
+    pub(crate) hello: Hello,
     next: u32,
     /// Frames that were read while another stream's were waited for.
     waiting: HashMap<u32, VecDeque<(Kind, Vec<u8>)>>,
@@ -25,22 +25,22 @@ pub(super) struct Talk {
 
 /// All that came on a stream until its end.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Done {
-    pub(super) stdout: Vec<u8>,
-    pub(super) stderr: Vec<u8>,
-    pub(super) exited: Exited,
+pub(crate) struct Done {
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+    pub(crate) exited: Exited,
 }
 
 impl Done {
-    pub(super) fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.stdout).unwrap()
     }
 }
 
 impl Talk {
-    pub(super) fn agree(socket: UnixStream) -> Self {
-        socket.set_read_timeout(Some(LONG)).unwrap();
-        socket.set_write_timeout(Some(LONG)).unwrap();
+    pub(crate) fn agree(socket: UnixStream) -> Self {
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        socket.set_write_timeout(Some(LIMIT)).unwrap();
         let mut talk = Self { socket, hello: Hello::default(), next: 0, waiting: HashMap::new() };
         let (kind, payload) = talk.receive(0);
         assert_eq!(kind, Kind::Hello);
@@ -49,24 +49,24 @@ impl Talk {
         talk
     }
 
-    pub(super) fn stream(&mut self) -> u32 {
+    pub(crate) fn stream(&mut self) -> u32 {
         self.next += 1;
         self.next
     }
 
-    pub(super) fn send(&mut self, kind: Kind, stream: u32, payload: &[u8]) {
+    pub(crate) fn send(&mut self, kind: Kind, stream: u32, payload: &[u8]) {
         self.socket.write_all(&frame(kind, stream, payload)).unwrap();
     }
 
     /// Asks on a stream of its own.
-    pub(super) fn ask(&mut self, kind: Kind, payload: &[u8]) -> u32 {
+    pub(crate) fn ask(&mut self, kind: Kind, payload: &[u8]) -> u32 {
         let stream = self.stream();
         self.send(kind, stream, payload);
         stream
     }
 
     /// Whether the other side has closed it, whatever it said before.
-    pub(super) fn is_closed(&mut self) -> bool {
+    pub(crate) fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
         match self.socket.read_to_end(&mut rest) {
             Ok(_) => true,
@@ -75,7 +75,7 @@ impl Talk {
     }
 
     /// The next frame, whatever stream it is of.
-    pub(super) fn any(&mut self) -> (Kind, u32, Vec<u8>) {
+    pub(crate) fn any(&mut self) -> (Kind, u32, Vec<u8>) {
         let mut header = [0; HEADER_BYTES];
         self.socket.read_exact(&mut header).expect("a frame comes");
         let header = Header::parse(header, MAX_FROM_GUEST).unwrap();
@@ -85,7 +85,7 @@ impl Talk {
     }
 
     /// The next frame of a stream.
-    pub(super) fn receive(&mut self, stream: u32) -> (Kind, Vec<u8>) {
+    pub(crate) fn receive(&mut self, stream: u32) -> (Kind, Vec<u8>) {
         loop {
             if let Some(frame) = self.waiting.get_mut(&stream).and_then(VecDeque::pop_front) {
                 return frame;
@@ -96,14 +96,14 @@ impl Talk {
     }
 
     /// The next frame of a stream, which is of this kind.
-    pub(super) fn expect<T: Payload>(&mut self, stream: u32, kind: Kind) -> T {
+    pub(crate) fn expect<T: Payload>(&mut self, stream: u32, kind: Kind) -> T {
         let (got, payload) = self.receive(stream);
         assert_eq!(got, kind, "{:?}", String::from_utf8_lossy(&payload));
         T::decode(&payload).unwrap()
     }
 
     /// Starts a command and waits until it runs.
-    pub(super) fn start(&mut self, run: &Run) -> (u32, u32) {
+    pub(crate) fn start(&mut self, run: &Run) -> (u32, u32) {
         let stream = self.ask(Kind::Run, &run.encode());
         let started: abx::guest::wire::Started = self.expect(stream, Kind::Started);
         assert_eq!(started.id, run.id);
@@ -111,24 +111,24 @@ impl Talk {
     }
 
     /// Runs a command to its end.
-    pub(super) fn run(&mut self, run: &Run) -> Done {
+    pub(crate) fn run(&mut self, run: &Run) -> Done {
         let (stream, _) = self.start(run);
         self.finish(stream)
     }
 
     /// What is refused.
-    pub(super) fn refused(&mut self, kind: Kind, payload: &[u8]) -> Failed {
+    pub(crate) fn refused(&mut self, kind: Kind, payload: &[u8]) -> Failed {
         let stream = self.ask(kind, payload);
         self.expect(stream, Kind::Failed)
     }
 
-    pub(super) fn give(&mut self, stream: u32, bytes: usize) {
+    pub(crate) fn give(&mut self, stream: u32, bytes: usize) {
         let bytes = u32::try_from(bytes).unwrap();
         self.send(Kind::Credit, stream, &Credit { bytes }.encode());
     }
 
     /// Reads all output until the end, and gives credit for it.
-    pub(super) fn finish(&mut self, stream: u32) -> Done {
+    pub(crate) fn finish(&mut self, stream: u32) -> Done {
         let mut done = Done::default();
         loop {
             let (kind, payload) = self.receive(stream);
@@ -147,12 +147,12 @@ impl Talk {
     }
 
     /// Reads output, of either kind, until it ends with `end`.
-    pub(super) fn read_to(&mut self, stream: u32, end: &[u8]) -> Vec<u8> {
+    pub(crate) fn read_to(&mut self, stream: u32, end: &[u8]) -> Vec<u8> {
         self.read_while(stream, |all| !all.ends_with(end))
     }
 
     /// Reads output until `text` is in it, whatever follows: a prompt, say.
-    pub(super) fn read_past(&mut self, stream: u32, text: &str) {
+    pub(crate) fn read_past(&mut self, stream: u32, text: &str) {
         self.read_while(stream, |all| !String::from_utf8_lossy(all).contains(text));
     }
 
@@ -172,7 +172,7 @@ impl Talk {
     }
 
     /// Follows a command from these offsets.
-    pub(super) fn follow(&mut self, id: &str, from: [u64; 2]) -> u32 {
+    pub(crate) fn follow(&mut self, id: &str, from: [u64; 2]) -> u32 {
         let follow = Follow {
             id: id.to_owned(),
             stdout_from: from[0],
@@ -185,14 +185,14 @@ impl Talk {
     }
 
     /// Sends a signal.
-    pub(super) fn signal(&mut self, id: &str, signal: u8, all: bool) {
+    pub(crate) fn signal(&mut self, id: &str, signal: u8, all: bool) {
         let request = abx::guest::wire::Signal { id: id.to_owned(), signal, all };
         let stream = self.ask(Kind::Signal, &request.encode());
         assert_eq!(self.receive(stream).0, Kind::Done);
     }
 
     /// The record of a command.
-    pub(super) fn entry(&mut self, id: &str) -> Option<abx::guest::wire::Entry> {
+    pub(crate) fn entry(&mut self, id: &str) -> Option<abx::guest::wire::Entry> {
         let stream = self.ask(Kind::List, b"");
         let mut found = None;
         loop {
@@ -207,11 +207,11 @@ impl Talk {
 }
 
 /// A command of a shell.
-pub(super) fn sh(id: &str, script: &str) -> Run {
+pub(crate) fn sh(id: &str, script: &str) -> Run {
     command(id, &["sh", "-c", script])
 }
 
-pub(super) fn command(id: &str, argv: &[&str]) -> Run {
+pub(crate) fn command(id: &str, argv: &[&str]) -> Run {
     Run {
         id: id.to_owned(),
         argv: argv.iter().map(|argument| argument.as_bytes().to_vec()).collect(),
@@ -224,7 +224,7 @@ pub(super) fn command(id: &str, argv: &[&str]) -> Run {
 }
 
 /// A command on a terminal.
-pub(super) fn terminal(id: &str, name: &str, script: &str) -> Run {
+pub(crate) fn terminal(id: &str, name: &str, script: &str) -> Run {
     Run {
         tty: Some(Size { cols: 80, rows: 24 }),
         terminal: name.to_owned(),

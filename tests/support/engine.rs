@@ -9,9 +9,9 @@ use abx::engine::docker::DockerEngine;
 use abx::engine::{
     Chunk, CommitSpec, CreateSpec, Engine, EngineError, ExecIo, ExecSpec, ExecState, Observed, labels,
 };
-use abx::model::id::{SessionId, SessionName, SnapshotId, Timestamp, sandbox_name};
+use abx::model::id::{SessionId, SessionName, SnapshotId, Timestamp};
 use abx::model::limits::rights;
-use abx::model::session::{EngineKind, Profile, Runtime, Session, Spec, Status};
+use abx::model::session::{Profile, Session};
 use futures_util::StreamExt;
 
 const IMAGE: &str = "abx-test-busybox:1";
@@ -41,6 +41,15 @@ pub(crate) async fn engine_or_skip() -> Option<DockerEngine> {
             None
         }
     }
+}
+
+/// As [`engine_or_skip`], for tests that have no runtime and no use for the engine itself.
+///
+/// # Panics
+/// As there.
+pub(crate) fn has_engine() -> bool {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(engine_or_skip()).is_some()
 }
 
 /// Builds the image once per run: busybox, a user `dev` and their home. Gives its reference.
@@ -154,33 +163,10 @@ pub(crate) fn docker(args: &[&str]) -> String {
 
 fn session(name: SessionName, id: SessionId) -> Session {
     Session {
-        sandbox: sandbox_name(&name, &id, false),
-        id,
-        name,
-        sandbox_id: None,
-        engine: EngineKind::Docker,
         agent: "claude".to_owned(),
         template: "base".to_owned(),
         image: Some(IMAGE.to_owned()),
-        image_id: None,
-        runtime: Runtime::Engine,
-        status: Status::Starting,
-        operation: None,
-        reason: None,
-        created_at: Timestamp(1_700_000_000_000),
-        last_active: Timestamp(1_700_000_000_000),
-        last_connected: None,
-        expires_at: None,
-        timeout_ms: None,
-        idle_ms: None,
-        exec_count: 0,
-        oom_events: 0,
-        snapshot: None,
-        snapshots: 0,
-        spec: Spec::default(),
-        metadata: std::collections::BTreeMap::new(),
-        external: None,
-        revision: 0,
+        ..Session::new(id, name, Timestamp(1_700_000_000_000))
     }
 }
 

@@ -239,13 +239,13 @@ payloads! {
 impl Copy for Size {}
 
 impl Failed {
-    /// There is no such program: 127.
+    /// There is no such program.
     pub const NOT_FOUND: u8 = 1;
-    /// The program cannot be run: 126.
+    /// The program cannot be run.
     pub const NOT_EXECUTABLE: u8 = 2;
-    /// The working directory is not there or may not be entered: 126.
+    /// The working directory is not there or may not be entered.
     pub const NO_DIRECTORY: u8 = 3;
-    /// There is no such user or group in the sandbox: 126.
+    /// There is no such user or group in the sandbox.
     pub const NO_USER: u8 = 4;
     /// The guest may not become that user: the engine can.
     pub const NEEDS_ENGINE: u8 = 5;

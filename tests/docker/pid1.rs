@@ -1,32 +1,30 @@
-//! As PID 1 of a container, where there is nothing but `abx-init`, or a small system. Needs an engine.
+//! `abx-init` as PID 1 of a container, where there is nothing else, or a small system; spoken to in the words of its
+//! protocol.
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::os::unix::net::UnixListener;
-use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use abx::guest::wire::{Failed, Kind, Payload, Run};
 
-use super::talk::{Talk, command, sh};
-use super::{ABX_INIT, until};
-
-/// An image with a small system, which other tests of containers use, too.
-const BUSYBOX: &str = "busybox";
+use crate::guest::ABX_INIT;
+use crate::guest::talk::{Talk, command, sh, terminal};
+use crate::support::engine::{busybox_image, docker, has_engine};
+use crate::support::until;
 
 struct Container {
     name: String,
-    directory: tempfile::TempDir,
+    /// What is mounted; it goes with the container.
+    _directory: tempfile::TempDir,
     listener: UnixListener,
     image: Option<String>,
 }
 
-fn docker(arguments: &[&str]) -> Output {
-    Command::new("docker").args(arguments).output().expect("docker runs")
-}
-
 impl Container {
-    /// None where there is no engine.
-    fn start(image: Option<&str>, more: &[&str]) -> Option<Self> {
-        if !docker(&["info"]).status.success() {
+    /// Of this image, or of one that holds nothing. None where there is no engine, and none is insisted on.
+    fn start(image: Option<fn() -> String>, more: &[&str]) -> Option<Self> {
+        if !has_engine() {
             return None;
         }
         let directory = tempfile::tempdir().unwrap();
@@ -34,23 +32,23 @@ impl Container {
         let listener = UnixListener::bind(directory.path().join("sock")).unwrap();
         let name = format!("abx-guest-{:x}", rand());
         let empty = image.is_none().then(|| empty_image(&name));
-        let image = empty.clone().or(image.map(str::to_owned))?;
+        let image = image.map_or_else(|| empty.clone().unwrap_or_default(), |image| image());
         let mount = format!("{}:/dev/.abx:ro", directory.path().display());
         let mut arguments = vec!["run", "-d", "--read-only", "--name", &name, "-v", &mount];
         arguments.extend(more);
         arguments.extend(["--entrypoint", "/dev/.abx/abx-init", &image, "init", "--dial", "/dev/.abx/sock"]);
-        let output = docker(&arguments);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Some(Self { name, directory, listener, image: empty })
+        assert!(!docker(&arguments).is_empty(), "the container starts");
+        Some(Self { name, _directory: directory, listener, image: empty })
     }
 
     fn connect(&self) -> Talk {
         Talk::agree(self.listener.accept().unwrap().0)
     }
 
-    fn inspect(&self, what: &str) -> String {
-        let output = docker(&["inspect", "-f", what, &self.name]);
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    /// Stops it, with more time than any test has: it must end by itself. Gives the code that it ended with.
+    fn stop(&self) -> String {
+        docker(&["stop", "-t", "600", &self.name]);
+        docker(&["inspect", "-f", "{{.State.ExitCode}}", &self.name])
     }
 }
 
@@ -60,7 +58,6 @@ impl Drop for Container {
         if let Some(image) = &self.image {
             docker(&["rmi", "-f", image]);
         }
-        assert!(self.directory.path().exists());
     }
 }
 
@@ -85,16 +82,12 @@ fn it_is_pid_1_of_a_container_that_holds_nothing_and_stops_at_once() {
     );
     let version = talk.run(&command("3", &["/dev/.abx/abx-init", "--version"]));
     assert_eq!(version.text(), format!("abx-init {}\n", env!("CARGO_PKG_VERSION")));
-    let before = Instant::now();
-    assert!(docker(&["stop", "-t", "30", &container.name]).status.success());
-    assert!(before.elapsed() < Duration::from_secs(2), "{:?}", before.elapsed());
-    assert_eq!(container.inspect("{{.State.ExitCode}}"), "0");
+    assert_eq!(container.stop(), "0");
 }
 
 #[test]
 fn as_pid_1_it_reaps_orphans_and_ends_everything_on_term() {
-    let Some(image) = busybox() else { return };
-    let Some(container) = Container::start(Some(&image), &[]) else { return };
+    let Some(container) = Container::start(Some(busybox_image), &[]) else { return };
     let mut talk = container.connect();
     assert_eq!(
         talk.run(&sh("1", "for i in $(seq 50); do (sleep 0.05 &) ; done; cat /proc/1/comm")).text(),
@@ -109,23 +102,19 @@ fn as_pid_1_it_reaps_orphans_and_ends_everything_on_term() {
     });
     let (stream, _) = talk.start(&sh("2", "setsid sleep 300 & echo ready; wait"));
     talk.read_to(stream, b"ready\n");
-    let mut shell = super::talk::terminal("3", "main", "");
+    let mut shell = terminal("3", "main", "");
     shell.argv = vec![b"sh".to_vec()];
     let (shell, _) = talk.start(&shell);
     talk.send(Kind::Input, shell, b"echo is-$((40+2))\n");
     talk.read_past(shell, "is-42\r\n");
-    let before = Instant::now();
-    assert!(docker(&["stop", "-t", "30", &container.name]).status.success());
-    assert!(before.elapsed() < Duration::from_secs(5), "{:?}", before.elapsed());
-    assert_eq!(container.inspect("{{.State.ExitCode}}"), "0");
+    assert_eq!(container.stop(), "0");
     let done = talk.finish(stream);
     assert_eq!(done.exited.code, 143);
 }
 
 #[test]
 fn a_signal_for_all_reaches_a_user_whose_processes_may_not_be_traced() {
-    let Some(image) = busybox() else { return };
-    let Some(container) = Container::start(Some(&image), &[]) else { return };
+    let Some(container) = Container::start(Some(busybox_image), &[]) else { return };
     let mut talk = container.connect();
     // Its parent is gone, and so are its session and its group: only the mark in its environment is left.
     let script = "(setsid sh -c 'echo go; exec sleep 300' &) ; sleep 300";
@@ -134,17 +123,15 @@ fn a_signal_for_all_reaches_a_user_whose_processes_may_not_be_traced() {
     talk.signal("1", 9, true);
     assert_eq!(talk.finish(stream).exited.signal, 9);
     until("nothing sleeps", || {
-        let run = Run { id: format!("p{}", rand()), ..sh("", "pidof sleep; true") };
+        let run = Run { id: format!("p{}", rand()), ..sh("", "ps | grep '[s]leep 300'; true") };
         talk.run(&run).text().trim().is_empty().then_some(())
     });
 }
 
 #[test]
 fn a_command_that_the_kernel_kills_for_want_of_memory_is_told_apart() {
-    let Some(image) = busybox() else { return };
-    let Some(container) = Container::start(Some(&image), &["-m", "64m", "--memory-swap", "64m"]) else {
-        return;
-    };
+    let memory = ["-m", "64m", "--memory-swap", "64m"];
+    let Some(container) = Container::start(Some(busybox_image), &memory) else { return };
     let mut talk = container.connect();
     let killed = talk.run(&sh("1", "kill -9 $$")).exited;
     assert_eq!((killed.code, killed.oom), (137, false));
@@ -159,12 +146,6 @@ fn a_command_that_the_kernel_kills_for_want_of_memory_is_told_apart() {
     assert_eq!(kind, Kind::Oom);
     assert_eq!(abx::guest::wire::Oom::decode(&payload).unwrap().kills, 1);
     assert_eq!(talk.run(&sh("3", "echo on")).text(), "on\n");
-}
-
-fn busybox() -> Option<String> {
-    let output = docker(&["images", "--format", "{{.Repository}}:{{.Tag}}"]);
-    let images = String::from_utf8(output.stdout).ok()?;
-    images.lines().find(|image| image.contains(BUSYBOX)).map(str::to_owned)
 }
 
 fn rand() -> u64 {

@@ -141,6 +141,11 @@ impl From<EngineError> for Failure {
             }
             EngineError::Unsupported { .. } => Self::new(Kind::EngineError, text)
                 .hint("set DOCKER_HOST, or engine.address in config.toml, to a unix:// or tcp:// address"),
+            EngineError::Silent { session, .. } => {
+                let name = quoted(&session);
+                Self::new(Kind::EngineTimeout, text)
+                    .hint(format!("abx session stop {name}, then abx session resume {name}"))
+            }
             EngineError::Timeout { .. } => Self::new(Kind::EngineTimeout, text).hint("abx doctor"),
             EngineError::NoImage { .. } => Self::new(Kind::ImageNotFound, text)
                 .hint("name an image that the engine has (docker images) or can pull, with --image"),

@@ -38,6 +38,14 @@ pub enum EngineError {
         /// The deadline.
         after: Duration,
     },
+    /// The main program of the sandbox did not answer in time. What it was asked for may still happen.
+    #[error("abx-init, the main program of session '{session}', did not answer within {} s", after.as_secs_f32())]
+    Silent {
+        /// The session's name.
+        session: String,
+        /// The deadline.
+        after: Duration,
+    },
     /// It has no such container.
     #[error("the engine has no sandbox {id}")]
     NoSandbox {

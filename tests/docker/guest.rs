@@ -212,3 +212,24 @@ fn a_command_that_eats_its_memory_is_told_so_and_counted_once() {
     world.call("session.stop", json!({"name": "a"}));
     assert_eq!(world.field("a", "oom_events"), 1);
 }
+
+#[test]
+fn a_main_program_that_stands_still_keeps_nothing_from_being_stopped() {
+    let Some(world) = World::new() else { return };
+    world.start("a");
+    assert_eq!(says(&world, "a", PARENT), "1");
+    let id = world.field("a", "sandbox_id");
+    let pid = docker(&["inspect", "-f", "{{.State.Pid}}", id.as_str().expect("a container")]);
+    let pid = nix::unistd::Pid::from_raw(pid.parse().expect("a process"));
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).expect("it runs");
+    let refused = world.refuse("exec.run", json!({"session": "a", "cmd": ["true"], "timeout": 1}));
+    assert_eq!(refused["data"]["kind"], "engine_timeout", "{refused}");
+    assert!(refused["message"].as_str().is_some_and(|text| text.contains("abx-init")), "{refused}");
+    // The engine runs what comes next, and the rest goes on without abx-init.
+    assert_eq!(says(&world, "a", PARENT), "0");
+    assert_eq!(world.call("session.pause", json!({"name": "a"}))["status"], "paused");
+    world.call("session.unpause", json!({"name": "a"}));
+    assert_eq!(world.call("session.stop", json!({"name": "a", "grace": 0}))["status"], "stopped");
+    world.call("session.resume", json!({"name": "a"}));
+    assert_eq!(says(&world, "a", PARENT), "1");
+}

@@ -202,7 +202,7 @@ impl Driver {
 
     /// Freezes the sandbox, when none of its commands is between its start and its process.
     pub(super) async fn freeze(&self, session: &Session) -> Result<(), EngineError> {
-        let _still = self.0.launches.still(&session.id).await;
+        let still = timeout(PROCESS_LIMIT, self.0.launches.still(&session.id)).await;
         let settled = async {
             for engine_id in self.0.launches.under_way(&session.id) {
                 while matches!(self.0.engine.exec_state(&engine_id).await, Ok(ExecState::Starting)) {
@@ -210,7 +210,7 @@ impl Driver {
                 }
             }
         };
-        if timeout(PROCESS_LIMIT, settled).await.is_err() {
+        if still.is_err() || timeout(PROCESS_LIMIT, settled).await.is_err() {
             tracing::warn!(session = %session.name, "a command of a session that is being frozen has no process yet");
         }
         self.0.engine.pause(session.sandbox_id.as_deref().unwrap_or_default()).await

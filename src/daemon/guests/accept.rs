@@ -84,7 +84,8 @@ impl Inner {
                 slot.note(event, &usage);
             }
         });
-        let live = slot.put(Live { link: Link::new(socket, events), sandbox });
+        let session = slot.session.clone();
+        let live = slot.put(Live { session, link: Link::new(socket, events), sandbox });
         self.catch_up(slot, &live).await;
         Ok(())
     }

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use tokio::io::{AsyncWriteExt, copy};
 use tokio::net::UnixStream;
+use tokio::time::timeout;
 
-use super::{Guests, Slot};
+use super::{CONNECT_LIMIT, Guests, Slot};
 use crate::engine::{Chunk, EngineError, ExecIo, ExecSpec, GUEST_DIR, GUEST_PROGRAM, Observed};
 
 impl Guests {
     /// Opens a connection to a sandbox through the engine, unless one is there. One caller at a time: the others find
-    /// what it opened.
+    /// what it opened, or wait for it no longer than for a sandbox that connects by itself.
     pub(super) async fn call(&self, slot: &Arc<Slot>, sandbox: Observed) -> Result<(), EngineError> {
-        let _calling = slot.calling.lock().await;
+        let Ok(_calling) = timeout(CONNECT_LIMIT, slot.calling.lock()).await else { return Ok(()) };
         if slot.live().is_some() {
             return Ok(());
         }

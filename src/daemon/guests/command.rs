@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use tokio::time::timeout;
+use tokio::time::Instant;
 
 use self::input::Input;
 use self::output::Output;
+use super::ask::{self, lost};
 use super::link::Opened;
 use super::stream::Item;
-use super::{ALIVE_POLL, Guests, Live};
+use super::{Guests, Live};
 use crate::engine::{EngineError, ExecIo, ExecSpec, ExecState, Observed, WindowSize};
 use crate::guest::wire::{Failed, Kind, MAX_TO_GUEST, Payload, Run, Size};
 use crate::model::session::{Operation, Session, Status};
@@ -138,9 +139,10 @@ impl Guests {
         mut live: Arc<Live>,
         request: &[u8],
     ) -> Result<(Opened, Option<Failed>), EngineError> {
+        let deadline = ask::deadline();
         for _ in 0..START_TRIES {
             if let Some(open) = live.link.open(Kind::Run, request, WINDOW)
-                && let Some(refused) = self.answer(session, &open).await?
+                && let Some(refused) = self.started(&live, &open, deadline).await?
             {
                 return Ok((open, refused));
             }
@@ -149,20 +151,25 @@ impl Guests {
         Err(lost())
     }
 
-    /// Whether it was refused; none when the connection broke. A sandbox that somebody froze answers nothing.
-    async fn answer(&self, session: &Session, open: &Opened) -> Result<Option<Option<Failed>>, EngineError> {
-        loop {
-            match timeout(ALIVE_POLL, open.next()).await {
-                Ok(Some(Item::Answer(Kind::Started, _))) => return Ok(Some(None)),
-                Ok(Some(Item::Answer(Kind::Failed, payload))) => match Failed::decode(&payload) {
-                    Ok(failed) => return Ok(Some(Some(failed))),
-                    Err(_) => open.link().close(),
-                },
-                Ok(Some(_)) => open.link().close(),
-                Ok(None) => return Ok(None),
-                Err(_) => drop(self.require_running(session).await?),
+    /// Whether it was refused; none when the connection broke.
+    async fn started(
+        &self,
+        live: &Live,
+        open: &Opened,
+        deadline: Instant,
+    ) -> Result<Option<Option<Failed>>, EngineError> {
+        match self.0.next(live, open, deadline).await? {
+            Some(Item::Answer(Kind::Started, _)) => return Ok(Some(None)),
+            Some(Item::Answer(Kind::Failed, payload)) => {
+                if let Ok(failed) = Failed::decode(&payload) {
+                    return Ok(Some(Some(failed)));
+                }
             }
+            Some(_) => {}
+            None => return Ok(None),
         }
+        open.link().close();
+        Ok(None)
     }
 
     /// # Errors
@@ -260,10 +267,6 @@ impl End {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(super) fn lost() -> EngineError {
-    EngineError::Failed { call: "exec", text: "the connection to the sandbox is lost".to_owned() }
 }
 
 fn request(live: &Live, spec: &ExecSpec, detached: bool, terminal: Option<&str>, keep: u32) -> Run {

@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 
-use super::follow::entries;
 use super::{Guests, Inner, Live, Slot};
 use crate::daemon::clock;
 use crate::guest::wire::Entry;
@@ -63,7 +62,7 @@ impl Inner {
         if open(self).is_empty() {
             return;
         }
-        let known = match entries(live).await {
+        let known = match self.entries(live).await {
             Ok(known) => known,
             Err(error) => {
                 return tracing::warn!(%error, session = %slot.session, "cannot ask what runs there");

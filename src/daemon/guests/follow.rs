@@ -1,21 +1,17 @@
 //! Commands that run already: following them, and what abx-init knows of them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::{Instant, timeout, timeout_at};
 
-use super::command::{Command, Terms, WINDOW, lost};
+use super::ask::{self, lost, malformed};
+use super::command::{Command, Terms, WINDOW};
 use super::link::Opened;
 use super::stream::{Item, Source};
-use super::{Guests, Live};
+use super::{Guests, Inner, Live};
 use crate::engine::{EngineError, ExecIo, WindowSize};
 use crate::guest::wire::{self, Entry, Failed, Follow, Following, Kind, Payload, Peek, Screen, Signal, Size};
 use crate::model::session::Session;
-
-/// Longest wait for an answer that abx-init gives at once.
-const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// Most bytes of each stream that one look at a command's output gives.
 const MAX_LOOK_BYTES: u64 = 1024 * 1024;
@@ -76,7 +72,7 @@ impl Guests {
         let live = self.live(session).await?.ok_or_else(lost)?;
         let request = request(id, wanted, WINDOW).encode();
         let open = live.link.open(Kind::Follow, &request, WINDOW).ok_or_else(lost)?;
-        let Some(following) = following(&open).await? else { return Ok(None) };
+        let Some(following) = self.0.following(&live, &open).await? else { return Ok(None) };
         let terms = Terms {
             tty: following.size.is_some(),
             stdin: wanted.writes,
@@ -94,7 +90,7 @@ impl Guests {
     /// # Errors
     /// `Conflict` when the sandbox does not run, and the engine's.
     pub async fn entries(&self, session: &Session) -> Result<Vec<Entry>, EngineError> {
-        entries(&*self.live(session).await?.ok_or_else(lost)?).await
+        self.0.entries(&*self.live(session).await?.ok_or_else(lost)?).await
     }
 
     /// What a terminal shows; none when there is no such terminal.
@@ -110,7 +106,7 @@ impl Guests {
         let live = self.live(session).await?.ok_or_else(lost)?;
         let request = Peek { id: id.to_owned(), scrollback }.encode();
         let open = live.link.open(Kind::Peek, &request, 0).ok_or_else(lost)?;
-        match answer(&open).await? {
+        match self.0.answer(&live, &open).await? {
             (Kind::Screen, payload) => Screen::decode(&payload).map(Some).map_err(|_| malformed(&open)),
             (Kind::Failed, payload) => refusal(&open, &payload).map(|()| None),
             _ => Err(malformed(&open)),
@@ -127,7 +123,7 @@ impl Guests {
         let signal = u8::try_from(signal).unwrap_or_default();
         let request = Signal { id: id.to_owned(), signal, all: true }.encode();
         let open = live.link.open(Kind::Signal, &request, 0).ok_or_else(lost)?;
-        match answer(&open).await? {
+        match self.0.answer(&live, &open).await? {
             (Kind::Done, _) => Ok(true),
             (Kind::Failed, _) => Ok(false),
             _ => Err(malformed(&open)),
@@ -145,40 +141,37 @@ impl Guests {
         from: (u64, u64),
     ) -> Result<Option<Kept>, EngineError> {
         let live = self.live(session).await?.ok_or_else(lost)?;
-        let known = entries(&live).await?;
+        let known = self.0.entries(&live).await?;
         let Some(entry) = known.into_iter().find(|entry| entry.id == id) else { return Ok(None) };
         let upto = |written: u64, from: u64| written.min(from.saturating_add(MAX_LOOK_BYTES));
         let wanted = Wanted { stdout_from: from.0, stderr_from: from.1, ..Wanted::default() };
         let most = u32::try_from(2 * MAX_LOOK_BYTES).unwrap_or(WINDOW);
         let open =
             live.link.open(Kind::Follow, &request(id, &wanted, most).encode(), most).ok_or_else(lost)?;
-        let Some(at) = following(&open).await? else { return Ok(None) };
+        let Some(at) = self.0.following(&live, &open).await? else { return Ok(None) };
         let upto = (upto(entry.stdout, at.stdout_from), upto(entry.stderr, at.stderr_from));
         let mut kept =
             Kept { from: (at.stdout_from, at.stderr_from), dropped: entry.dropped, ..Kept::default() };
-        let read = async {
-            while kept.reaches() < upto || entry.ended.is_some() && !kept.ended {
-                match open.next().await {
-                    Some(Item::Output(source, bytes)) => kept.take(source, &bytes),
-                    Some(Item::Answer(Kind::Exited, _)) => kept.ended = true,
-                    Some(Item::Answer(..)) => {}
-                    None => return Err(lost()),
-                }
-                if kept.stdout.len() as u64 >= MAX_LOOK_BYTES || kept.stderr.len() as u64 >= MAX_LOOK_BYTES {
-                    break;
-                }
+        let deadline = ask::deadline();
+        while !kept.reaches(upto) || entry.ended.is_some() && !kept.ended {
+            match self.0.next(&live, &open, deadline).await? {
+                Some(Item::Output(source, bytes)) => kept.take(source, &bytes),
+                Some(Item::Answer(Kind::Exited, _)) => kept.ended = true,
+                Some(Item::Answer(..)) => {}
+                None => return Err(lost()),
             }
-            Ok(())
-        };
-        timeout(ANSWER_LIMIT, read).await.map_err(|_| late())??;
+            if kept.stdout.len() as u64 >= MAX_LOOK_BYTES || kept.stderr.len() as u64 >= MAX_LOOK_BYTES {
+                break;
+            }
+        }
         Ok(Some(kept))
     }
 }
 
 impl Kept {
-    /// Where each stream has come to.
-    fn reaches(&self) -> (u64, u64) {
-        (self.from.0 + self.stdout.len() as u64, self.from.1 + self.stderr.len() as u64)
+    /// Whether both streams have come so far.
+    fn reaches(&self, (stdout, stderr): (u64, u64)) -> bool {
+        self.from.0 + self.stdout.len() as u64 >= stdout && self.from.1 + self.stderr.len() as u64 >= stderr
     }
 
     fn take(&mut self, source: Source, bytes: &Bytes) {
@@ -189,19 +182,30 @@ impl Kept {
     }
 }
 
-/// Asks a connection for all that it knows.
-pub(super) async fn entries(live: &Live) -> Result<Vec<Entry>, EngineError> {
-    let open = live.link.open(Kind::List, &[], 0).ok_or_else(lost)?;
-    let deadline = Instant::now() + ANSWER_LIMIT;
-    let mut known = Vec::new();
-    loop {
-        match timeout_at(deadline, open.next()).await.map_err(|_| late())? {
-            Some(Item::Answer(Kind::Entry, payload)) => {
-                known.push(Entry::decode(&payload).map_err(|_| malformed(&open))?);
+impl Inner {
+    /// Asks a connection for all that it knows.
+    pub(super) async fn entries(&self, live: &Live) -> Result<Vec<Entry>, EngineError> {
+        let open = live.link.open(Kind::List, &[], 0).ok_or_else(lost)?;
+        let deadline = ask::deadline();
+        let mut known = Vec::new();
+        loop {
+            match self.next(live, &open, deadline).await? {
+                Some(Item::Answer(Kind::Entry, payload)) => {
+                    known.push(Entry::decode(&payload).map_err(|_| malformed(&open))?);
+                }
+                Some(Item::Answer(Kind::Done, _)) => return Ok(known),
+                Some(_) => return Err(malformed(&open)),
+                None => return Err(lost()),
             }
-            Some(Item::Answer(Kind::Done, _)) => return Ok(known),
-            Some(_) => return Err(malformed(&open)),
-            None => return Err(lost()),
+        }
+    }
+
+    /// Where it is followed from; none when it is not known.
+    async fn following(&self, live: &Live, open: &Opened) -> Result<Option<Following>, EngineError> {
+        match self.answer(live, open).await? {
+            (Kind::Following, payload) => Following::decode(&payload).map(Some).map_err(|_| malformed(open)),
+            (Kind::Failed, payload) => refusal(open, &payload).map(|()| None),
+            _ => Err(malformed(open)),
         }
     }
 }
@@ -218,23 +222,6 @@ fn request(id: &str, wanted: &Wanted, window: u32) -> Follow {
     }
 }
 
-/// Where it is followed from; none when it is not known.
-async fn following(open: &Opened) -> Result<Option<Following>, EngineError> {
-    match answer(open).await? {
-        (Kind::Following, payload) => Following::decode(&payload).map(Some).map_err(|_| malformed(open)),
-        (Kind::Failed, payload) => refusal(open, &payload).map(|()| None),
-        _ => Err(malformed(open)),
-    }
-}
-
-async fn answer(open: &Opened) -> Result<(Kind, Bytes), EngineError> {
-    match timeout(ANSWER_LIMIT, open.next()).await.map_err(|_| late())? {
-        Some(Item::Answer(kind, payload)) => Ok((kind, payload)),
-        Some(Item::Output(..)) => Err(malformed(open)),
-        None => Err(lost()),
-    }
-}
-
 /// What is not known is no error here.
 fn refusal(open: &Opened, payload: &[u8]) -> Result<(), EngineError> {
     let failed = Failed::decode(payload).map_err(|_| malformed(open))?;
@@ -243,13 +230,4 @@ fn refusal(open: &Opened, payload: &[u8]) -> Result<(), EngineError> {
         wire::Failed::LIMIT => Err(EngineError::Limit { text: super::command::line(&failed.text) }),
         _ => Err(EngineError::Failed { call: "exec", text: super::command::line(&failed.text) }),
     }
-}
-
-fn malformed(open: &Opened) -> EngineError {
-    open.link().close();
-    EngineError::Failed { call: "exec", text: "abx-init answered something that makes no sense".to_owned() }
-}
-
-fn late() -> EngineError {
-    EngineError::Timeout { call: "exec", after: ANSWER_LIMIT }
 }

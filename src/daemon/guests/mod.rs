@@ -4,6 +4,7 @@
 //! Owns the directories that are mounted into sandboxes. Decides nothing about sessions: whoever asks has the row.
 
 mod accept;
+mod ask;
 mod bridge;
 mod command;
 mod ends;
@@ -28,7 +29,7 @@ use self::link::{Event, Link};
 use self::place::Places;
 use super::clock;
 use super::usage::Usage;
-use crate::engine::{Engine, EngineError, Observed, RunState};
+use crate::engine::{Engine, EngineError, Observed};
 use crate::guest::wire::Entry;
 use crate::model::id::{SessionId, Timestamp};
 use crate::model::session::{Runtime, Session, Status};
@@ -46,9 +47,6 @@ const SILENCE: Duration = Duration::from_secs(60);
 
 /// Kills that one message may tell of: what comes from inside is not trusted.
 const MAX_KILLS: u64 = 1000;
-
-/// Between two looks at whether a sandbox from which nothing comes still runs.
-const ALIVE_POLL: Duration = Duration::from_secs(1);
 
 /// The handle. Cheap to clone.
 #[derive(Clone)]
@@ -104,6 +102,7 @@ impl Kills {
 
 /// A connection, and what the engine says of the sandbox at its other end.
 struct Live {
+    session: SessionId,
     link: Arc<Link>,
     sandbox: Observed,
 }
@@ -198,7 +197,7 @@ impl Guests {
         if found.is_some() {
             return Ok(found);
         }
-        let sandbox = self.require_running(session).await?;
+        let sandbox = self.0.require_running(session.sandbox_id.as_deref()).await?;
         if slot.is_silent() {
             return Ok(None);
         }
@@ -213,18 +212,6 @@ impl Guests {
             slot.be_silent_for(Some(SILENCE));
         }
         Ok(found)
-    }
-
-    /// # Errors
-    /// `Conflict` when the sandbox does not run, or is frozen.
-    async fn require_running(&self, session: &Session) -> Result<Observed, EngineError> {
-        match self.look(session).await? {
-            Some(seen) if seen.state == RunState::Running => Ok(seen),
-            other => {
-                let text = format!("the sandbox is {}", if other.is_some() { "not running" } else { "gone" });
-                Err(EngineError::Conflict { call: "exec", text })
-            }
-        }
     }
 
     async fn look(&self, session: &Session) -> Result<Option<Observed>, EngineError> {

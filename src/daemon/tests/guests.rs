@@ -320,3 +320,45 @@ async fn a_session_that_goes_takes_its_directory_with_it_and_others_do_not() {
     world.driver.delete("a", false).await.expect("deletes");
     assert!(!dir.exists());
 }
+
+#[tokio::test]
+async fn a_sandbox_that_does_not_answer_holds_nobody_up_for_ever() {
+    let world = world().await;
+    let mut guest = Guest::connect(&world, "a").await;
+    tokio::time::pause();
+    let running = run(&world, "x");
+    assert_eq!(guest.asked().await.kind, Kind::Run);
+    // The rest is up to the daemon: the command's start is under way.
+    let driver = world.driver.clone();
+    let paused = tokio::spawn(async move { driver.pause("a").await });
+    let failure = running.await.expect("joins").expect_err("nobody answered");
+    assert_eq!(failure.kind, ErrorKind::EngineTimeout);
+    assert!(failure.message.starts_with("abx-init, the main program of session 'a', did not"), "{failure}");
+    assert_eq!(failure.hint.as_deref(), Some("abx session stop a, then abx session resume a"));
+    assert!(guest.maybe_asked().await.is_none(), "its connection goes on");
+    assert_eq!(paused.await.expect("joins").expect("pauses").status, Status::Paused);
+    world.driver.unpause("a").await.expect("goes on");
+    assert_eq!(world.stop("a").await.expect("stops").status, Status::Stopped);
+}
+
+#[tokio::test]
+async fn what_a_sandbox_never_finishes_to_tell_ends_its_connection() {
+    let world = world().await;
+    let mut guest = Guest::connect(&world, "a").await;
+    tokio::time::pause();
+    let driver = world.driver.clone();
+    let killed = tokio::spawn(async move { driver.exec_run(request("x"), None, None).await });
+    let (stream, run) = guest.start_one().await;
+    let driver = world.driver.clone();
+    let signalled = tokio::spawn(async move { driver.kill_exec(&run.id, Some(9)).await });
+    assert_eq!(guest.asked().await.kind, Kind::Signal);
+    let failure = signalled.await.expect("joins").expect_err("nobody answered");
+    assert_eq!(failure.kind, ErrorKind::EngineTimeout);
+    tokio::time::resume();
+    drop(guest);
+    let mut guest = Guest::connect(&world, "a").await;
+    let follow = guest.asked().await;
+    assert!(follow.kind == Kind::Follow && follow.stream != stream);
+    guest.exit(follow.stream, 7).await;
+    assert_eq!(killed.await.expect("joins").expect("ends").ended.code, 7);
+}

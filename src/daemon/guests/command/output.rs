@@ -6,10 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{End, KILLED, ORPHAN_LIMIT, Shared, Terms, WINDOW, lost};
+use super::{End, KILLED, ORPHAN_LIMIT, Shared, Terms, WINDOW};
+use crate::daemon::guests::Guests;
+use crate::daemon::guests::ask::{ALIVE_POLL, lost};
 use crate::daemon::guests::link::Opened;
 use crate::daemon::guests::stream::{Item, Source};
-use crate::daemon::guests::{ALIVE_POLL, Guests};
 use crate::engine::{Chunk, EngineError, RunState};
 use crate::guest::wire::{Exited, Follow, Following, Kind, Payload};
 use crate::model::session::Session;

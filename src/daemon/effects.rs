@@ -74,6 +74,12 @@ impl Driver {
                     })
                     .await?;
                     if runtime == Runtime::Engine {
+                        if spec.guest.is_some() {
+                            tracing::warn!(
+                                image,
+                                "a sandbox goes without abx-init: its image is of another machine"
+                            );
+                        }
                         self.0.guests.remove(&held.session.id);
                     }
                     return Ok(made);

@@ -222,14 +222,35 @@ fn a_main_program_that_stands_still_keeps_nothing_from_being_stopped() {
     let pid = docker(&["inspect", "-f", "{{.State.Pid}}", id.as_str().expect("a container")]);
     let pid = nix::unistd::Pid::from_raw(pid.parse().expect("a process"));
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).expect("it runs");
-    let refused = world.refuse("exec.run", json!({"session": "a", "cmd": ["true"], "timeout": 1}));
+    let refused = world.refuse("exec.run", json!({"session": "a", "cmd": ["true"], "timeout": 1000}));
     assert_eq!(refused["data"]["kind"], "engine_timeout", "{refused}");
     assert!(refused["message"].as_str().is_some_and(|text| text.contains("abx-init")), "{refused}");
     // The engine runs what comes next, and the rest goes on without abx-init.
     assert_eq!(says(&world, "a", PARENT), "0");
     assert_eq!(world.call("session.pause", json!({"name": "a"}))["status"], "paused");
     world.call("session.unpause", json!({"name": "a"}));
-    assert_eq!(world.call("session.stop", json!({"name": "a", "grace": 0}))["status"], "stopped");
+    assert_eq!(world.call("session.stop", json!({"name": "a", "grace_ms": 0}))["status"], "stopped");
     world.call("session.resume", json!({"name": "a"}));
     assert_eq!(says(&world, "a", PARENT), "1");
+}
+
+#[test]
+fn a_disk_without_room_for_abx_init_is_said_and_not_filled_further() {
+    // No file may be longer than a MiB, which abx-init is.
+    let Some(mut world) = World::with(|home| home.abxd_by("trap '' XFSZ; ulimit -f 2048; exec \"$@\""))
+    else {
+        return;
+    };
+    let mut abx = world.home.command(env!("CARGO_BIN_EXE_abx"));
+    let started = abx.args(["start", "a", "--image", &busybox_image()]).output().expect("abx runs");
+    let text = String::from_utf8_lossy(&started.stderr);
+    assert!(started.status.success() && text.contains("Without abx-init"), "{text}");
+    assert_eq!(world.field("a", "runtime"), "engine");
+    assert_eq!(says(&world, "a", PARENT), "0");
+    assert!(world.home.log().contains("a sandbox goes without abx-init"));
+    let run = world.home.root().join("run");
+    assert_eq!(fs::read_dir(&run).expect("there").count(), 0, "something is left");
+    fs::write(run.join("abx-init.new"), "half").expect("written");
+    world.restart(None);
+    assert!(!run.join("abx-init.new").exists());
 }

@@ -55,6 +55,13 @@ impl Home {
         command
     }
 
+    /// The daemon's program as this script starts it, as `"$@"`.
+    pub(crate) fn abxd_by(&self, script: &str) -> Command {
+        let mut command = self.command("sh");
+        command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_abxd")]).env("ABX_FAULT_METHODS", "1");
+        command
+    }
+
     /// The daemon's program, with the methods for tests.
     pub(crate) fn abxd(&self) -> Command {
         let mut command = self.command(env!("CARGO_BIN_EXE_abxd"));

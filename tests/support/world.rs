@@ -1,5 +1,7 @@
 //! A daemon on a real engine, whose containers and images go when the test ends.
 
+use std::process::Command;
+
 use serde_json::{Value, json};
 
 use super::engine::{busybox_image, docker, has_engine};
@@ -8,19 +10,26 @@ use super::{Daemon, Home, Socket, until};
 /// A home, and a daemon on it while there is one.
 pub(crate) struct World {
     daemon: Option<Daemon>,
+    /// How its daemons are started.
+    launch: fn(&Home) -> Command,
     pub(crate) home: Home,
 }
 
 impl World {
     /// One with a running daemon; none where there is no engine.
     pub(crate) fn new() -> Option<Self> {
+        Self::with(Home::abxd)
+    }
+
+    /// One whose daemons are started so.
+    pub(crate) fn with(launch: fn(&Home) -> Command) -> Option<Self> {
         if !has_engine() {
             return None;
         }
         busybox_image();
         let home = Home::new();
-        let daemon = Some(Daemon::start(&home));
-        Some(Self { daemon, home })
+        let daemon = Some(Daemon::spawn(&home, &mut launch(&home)));
+        Some(Self { daemon, launch, home })
     }
 
     /// The daemon.
@@ -32,7 +41,7 @@ impl World {
     /// behind it.
     pub(crate) fn restart(&mut self, fault: Option<&str>) {
         drop(self.daemon.take());
-        let mut command = self.home.abxd();
+        let mut command = (self.launch)(&self.home);
         if let Some(point) = fault {
             let action = if point.contains('=') { "" } else { "=kill" };
             command.env("ABX_FAULT", format!("{point}{action}"));

@@ -17,6 +17,10 @@ use crate::proto::methods::SessionStart;
 use crate::proto::sessions::StartParams;
 use crate::proto::types::{Limits, Network, Profile};
 
+/// What is said of a session in which abx-init does not run.
+const WITHOUT_INIT: &str = "Without abx-init: the engine runs its commands, no terminal outlives its client, and no output \
+                            is kept. To see why: abx daemon logs";
+
 /// Starts a session, and opens a terminal in it where that was asked for.
 pub(crate) fn run(context: &Context, args: StartArgs) -> Result<u8, Failure> {
     let attach = args.attach;
@@ -33,10 +37,14 @@ pub(crate) fn run(context: &Context, args: StartArgs) -> Result<u8, Failure> {
             started(s, if s.last_connected.is_some() { "connected" } else { "started" })
         },
     )?;
+    let session = understand::<SessionStart>(&raw)?;
+    if session.runtime.as_deref() == Some("engine") {
+        context.output.note(WITHOUT_INIT);
+    }
     if !attach {
         return Ok(0);
     }
-    let name = understand::<SessionStart>(&raw)?.name;
+    let name = session.name;
     let detach_keys = detach::DEFAULT.parse().map_err(Failure::usage)?;
     let args = AttachArgs {
         name,

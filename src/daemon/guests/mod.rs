@@ -138,8 +138,9 @@ impl Guests {
             .ok()
     }
 
-    /// Listens for all sandboxes that may run, which know where.
+    /// Listens for all sandboxes that may run, which know where. Once, before anything else is asked for.
     pub fn listen_all(&self) {
+        self.0.places.remove_unfinished();
         for session in self.0.store.sessions() {
             let may_run = session.operation.is_some()
                 || matches!(session.status, Status::Running | Status::Paused | Status::Starting);

@@ -6,13 +6,15 @@
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use tokio::net::UnixListener;
 
 use crate::engine::{GUEST_PROGRAM, GUEST_SOCKET as SOCKET};
 use crate::model::id::SessionId;
+use crate::paths::fnv1a;
 
 /// Directories: whoever runs in a sandbox may pass, and lists nothing.
 const DIRECTORY_MODE: u32 = 0o711;
@@ -23,17 +25,28 @@ const PROGRAM_MODE: u32 = 0o755;
 /// The socket: main programs of any user connect, and each connection is checked.
 const SOCKET_MODE: u32 = 0o666;
 
+/// What files are called until they are whole. A crash may leave some.
+const UNFINISHED: &str = "new";
+
 /// The directories of one home.
 #[derive(Debug)]
 pub(super) struct Places {
     root: PathBuf,
     program: &'static [u8],
+    /// Held by who makes the program that the sessions share.
+    extracting: Mutex<()>,
+}
+
+/// A file on its way to its place: it goes again unless it gets there, so that a full disk is not made fuller.
+struct Unfinished<'a> {
+    path: PathBuf,
+    place: &'a Path,
 }
 
 impl Places {
     /// Directories below `root`, with this program in each. Makes nothing yet.
     pub(super) fn new(root: PathBuf, program: &'static [u8]) -> Self {
-        Self { root, program }
+        Self { root, program, extracting: Mutex::default() }
     }
 
     /// Whether there is a program for this machine.
@@ -47,34 +60,45 @@ impl Places {
         let shared = self.extract()?;
         make(&dir)?;
         let program = dir.join(GUEST_PROGRAM);
-        let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
-        if fs::metadata(&program).is_ok_and(|old| fs::metadata(&shared).is_ok_and(|new| same(&old, &new))) {
+        if self.is_whole(&program) {
             return Ok(dir);
         }
-        let fresh = dir.join(format!("{GUEST_PROGRAM}.new"));
-        remove(&fresh)?;
+        let fresh = Unfinished::of(&program)?;
         // Not on every file system, and not any number of times.
-        if fs::hard_link(&shared, &fresh).is_err() {
-            fs::copy(&shared, &fresh)?;
-            fs::set_permissions(&fresh, Permissions::from_mode(PROGRAM_MODE))?;
+        if fs::hard_link(&shared, &fresh.path).is_err() {
+            self.write(&fresh.path)?;
         }
-        fs::rename(&fresh, &program)?;
+        fresh.finish()?;
         Ok(dir)
     }
 
-    /// Listens in a session's directory. The socket is there, open to all, from its first instant.
+    /// Listens in a session's directory, which is there. The socket is there, open to all, from its first instant.
     pub(super) fn bind(&self, id: &SessionId) -> io::Result<UnixListener> {
         let dir = self.directory(id)?;
-        make(&dir)?;
-        let fresh = dir.join(format!("{SOCKET}.new"));
-        remove(&fresh)?;
         let open = File::open(&dir)?;
+        let place = dir.join(SOCKET);
+        let fresh = Unfinished::of(&place)?;
         // The path of a socket is short, and a home may be deep.
         let short = Path::new("/proc/self/fd").join(open.as_raw_fd().to_string());
-        let listener = UnixListener::bind(short.join(format!("{SOCKET}.new")))?;
-        fs::set_permissions(&fresh, Permissions::from_mode(SOCKET_MODE))?;
-        fs::rename(&fresh, dir.join(SOCKET))?;
+        let listener = UnixListener::bind(short.join(fresh.path.file_name().unwrap_or_default()))?;
+        fs::set_permissions(&fresh.path, Permissions::from_mode(SOCKET_MODE))?;
+        fresh.finish()?;
         Ok(listener)
+    }
+
+    /// Removes what a crash left half made. Only while nothing is being made.
+    pub(super) fn remove_unfinished(&self) {
+        let dirs = self.all().into_iter().filter_map(|id| self.directory(&id).ok());
+        for dir in dirs.chain([self.root.clone()]) {
+            for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+                let path = entry.path();
+                if path.extension().is_some_and(|extension| extension == UNFINISHED)
+                    && let Err(error) = remove(&path)
+                {
+                    tracing::warn!(%error, ?path, "what a crash left stays behind");
+                }
+            }
+        }
     }
 
     /// Removes a session's directory; one that is gone is fine.
@@ -103,28 +127,61 @@ impl Places {
     /// The program as a file that the sessions share, made at its first use. Its name tells its contents, so that a
     /// newer daemon leaves it to the sandboxes that have it.
     fn extract(&self) -> io::Result<PathBuf> {
+        let _alone = self.extracting.lock().unwrap_or_else(PoisonError::into_inner);
         make(&self.root)?;
         let shared = self.root.join(format!("{GUEST_PROGRAM}-{:016x}", fnv1a(self.program)));
-        if fs::metadata(&shared).is_ok_and(|meta| meta.len() == self.program.len() as u64) {
-            return Ok(shared);
+        if !self.is_whole(&shared) {
+            let fresh = Unfinished::of(&shared)?;
+            self.write(&fresh.path)?;
+            fresh.finish()?;
+            self.remove_older(&shared);
         }
-        let fresh = self.root.join(format!("{GUEST_PROGRAM}.new"));
-        fs::write(&fresh, self.program)?;
-        fs::set_permissions(&fresh, Permissions::from_mode(PROGRAM_MODE))?;
-        File::open(&fresh)?.sync_all()?;
-        self.remove_older();
-        fs::rename(&fresh, &shared)?;
         Ok(shared)
     }
 
-    fn remove_older(&self) {
+    /// Whether this is the program, to the last byte: sandboxes run it as root.
+    fn is_whole(&self, path: &Path) -> bool {
+        fs::read(path).is_ok_and(|found| found == self.program)
+    }
+
+    /// Writes the program, and all of it to the disk.
+    fn write(&self, path: &Path) -> io::Result<()> {
+        fs::write(path, self.program)?;
+        fs::set_permissions(path, Permissions::from_mode(PROGRAM_MODE))?;
+        File::open(path)?.sync_all()
+    }
+
+    fn remove_older(&self, shared: &Path) {
         let older = format!("{GUEST_PROGRAM}-");
         for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
-            if entry.file_name().to_string_lossy().starts_with(&older) {
+            if entry.file_name().to_string_lossy().starts_with(&older) && entry.path() != shared {
                 // What is left of it takes room, and nothing else.
                 let _ = fs::remove_file(entry.path());
             }
         }
+    }
+}
+
+impl<'a> Unfinished<'a> {
+    /// For a file with this place. What an earlier attempt left is removed.
+    fn of(place: &'a Path) -> io::Result<Self> {
+        let mut name = place.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{UNFINISHED}"));
+        let path = place.with_file_name(name);
+        remove(&path)?;
+        Ok(Self { path, place })
+    }
+
+    /// Puts it in its place.
+    fn finish(self) -> io::Result<()> {
+        fs::rename(&self.path, self.place)
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        // It has its place, or what is left of it is removed at the next start.
+        let _ = remove(&self.path);
     }
 }
 
@@ -143,15 +200,9 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The 64-bit FNV-1a hash: tells one build of the program from another.
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
     use std::os::unix::net::UnixStream;
 
     use super::*;
@@ -186,6 +237,47 @@ mod tests {
         assert!(!dir.exists());
     }
 
+    fn unfinished(dir: &Path) -> usize {
+        let names = fs::read_dir(dir).expect("there").flatten().map(|entry| entry.file_name());
+        names.filter(|name| name.to_string_lossy().ends_with(".new")).count()
+    }
+
+    #[test]
+    fn what_does_not_get_its_place_leaves_nothing_and_a_file_of_the_right_length_is_not_the_program() {
+        let home = tempfile::tempdir().expect("temporary directory");
+        let places = places(home.path(), b"program");
+        let id = SessionId::new("a");
+        let run = home.path().join("run");
+        let shared = run.join(format!("abx-init-{:016x}", fnv1a(b"program")));
+        fs::create_dir_all(shared.join("in the way")).expect("create");
+        places.prepare(&id).expect_err("its place is taken");
+        assert_eq!(unfinished(&run), 0);
+        fs::remove_dir_all(&shared).expect("remove");
+        for rotten in [run.join("a/abx-init"), shared] {
+            let dir = places.prepare(&id).expect("made");
+            fs::remove_file(&rotten).expect("it is there");
+            fs::write(&rotten, b"rotten!").expect("written");
+            places.prepare(&id).expect("made");
+            assert_eq!(fs::read(dir.join("abx-init")).expect("there"), b"program");
+            assert_eq!(unfinished(&dir), 0);
+        }
+    }
+
+    #[test]
+    fn what_a_crash_left_half_made_is_removed_and_nothing_else() {
+        let home = tempfile::tempdir().expect("temporary directory");
+        let places = places(home.path(), b"program");
+        places.remove_unfinished();
+        let dir = places.prepare(&SessionId::new("a")).expect("made");
+        let run = home.path().join("run");
+        for left in [run.join("abx-init.new"), dir.join("abx-init.new"), dir.join("sock.new")] {
+            fs::write(left, b"half").expect("written");
+        }
+        places.remove_unfinished();
+        assert_eq!((unfinished(&run), unfinished(&dir)), (0, 0));
+        assert!(dir.join("abx-init").exists());
+    }
+
     #[tokio::test]
     async fn a_socket_in_a_deep_home_is_bound_again_and_again() {
         let home = tempfile::tempdir().expect("temporary directory");
@@ -211,5 +303,7 @@ mod tests {
         for id in ["", "..", "../x", "a/b", "."] {
             assert!(places(home.path(), b"x").prepare(&SessionId::new(id)).is_err(), "{id}");
         }
+        places(home.path(), b"x").bind(&SessionId::new("gone")).expect_err("it makes no directory");
+        assert!(!home.path().join("run/gone").exists());
     }
 }

@@ -80,6 +80,18 @@ macro_rules! kinds {
     };
 }
 
+impl Kind {
+    /// Whether it is sent by the guest. Credit goes both ways.
+    pub fn is_from_guest(self) -> bool {
+        self as u8 >= Self::Hello as u8 || self == Self::Credit
+    }
+
+    /// Whether it is the last that the guest sends on its stream.
+    pub fn is_last(self) -> bool {
+        matches!(self, Self::Failed | Self::Exited | Self::Screen | Self::Done)
+    }
+}
+
 kinds! {
     /// To the guest: [`Welcome`].
     Welcome = 1,

@@ -6,11 +6,15 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::cli::terminal::Terminal;
 use crate::support::engine::{busybox_image, docker};
 use crate::support::{World, until};
 
 /// Prints 1 where abx-init is the parent; the engine's commands have a parent outside.
 const PARENT: &str = "echo $PPID";
+
+/// Gives a program namespaces of its own, also where it is not root's.
+const UNSHARE: &str = "unshare $([ $(id -u) = 0 ] || echo --map-current-user --keep-caps)";
 
 /// An image of this test's own, which goes with it.
 struct Image(String);
@@ -253,4 +257,80 @@ fn a_disk_without_room_for_abx_init_is_said_and_not_filled_further() {
     fs::write(run.join("abx-init.new"), "half").expect("written");
     world.restart(None);
     assert!(!run.join("abx-init.new").exists());
+}
+
+#[test]
+fn sandboxes_whose_directories_were_removed_are_called_through_the_engine() {
+    let Some(mut world) = World::new() else { return };
+    world.start("a");
+    assert_eq!(says(&world, "a", PARENT), "1");
+    fs::remove_dir_all(world.home.root().join("run")).expect("removed");
+    world.restart(None);
+    assert_eq!(says(&world, "a", PARENT), "1");
+    assert_eq!(world.call("terminal.list", json!({"session": "a"})), json!([]));
+    world.call("session.stop", json!({"name": "a"}));
+    world.call("session.delete", json!({"name": "a"}));
+    world.start("b");
+    assert_eq!(says(&world, "b", PARENT), "1");
+}
+
+#[test]
+fn a_daemon_that_cannot_tell_processes_apart_lets_nobody_in_and_calls_its_sandboxes() {
+    // The numbers of a sandbox's processes mean nothing there.
+    let Some(mut world) =
+        World::with(|home| home.abxd_by(&format!("exec {UNSHARE} --pid --fork --kill-child \"$@\"")))
+    else {
+        return;
+    };
+    world.start("a");
+    for _ in 0..2 {
+        assert_eq!(says(&world, "a", PARENT), "1");
+        world.restart(None);
+    }
+}
+
+#[test]
+fn a_sandbox_of_an_engine_that_does_not_see_our_files_is_called_through_it() {
+    // What is mounted in the daemon's own namespace the engine does not see.
+    let Some(mut world) = World::with(|home| {
+        let mount = "umask 077; run=$ABX_HOME/run; mkdir -p $run && mount -t tmpfs none $run && exec \"$@\"";
+        home.abxd_by(&format!("exec {UNSHARE} --mount sh -c '{mount}' sh \"$@\""))
+    }) else {
+        return;
+    };
+    world.start("a");
+    assert_eq!(world.field("a", "runtime"), "init");
+    let id = world.field("a", "sandbox_id");
+    let mounts = ["inspect", "-f", "{{range .Mounts}}{{.Type}}:{{.Destination}} {{end}}"];
+    let mounts = docker(&[&mounts[..], &[id.as_str().expect("a container")]].concat());
+    assert!(mounts.contains("volume:/dev/.abx"), "{mounts}");
+    assert_eq!(says(&world, "a", PARENT), "1");
+    let script = "echo before; while ! [ -e /tmp/go ]; do sleep 0.05; done; echo after; exit 7";
+    let started = world.call("exec.start", json!({"session": "a", "cmd": ["sh", "-c", script]}));
+    world.restart(None);
+    assert_eq!(says(&world, "a", "touch /tmp/go; echo $PPID"), "1");
+    let ended = world.call("exec.wait", json!({"id": started["id"]}));
+    assert_eq!(ended["exit_code"], 7, "{ended}");
+    let logs = world.call("exec.logs", json!({"id": started["id"]}));
+    assert_eq!(logs["stdout"], "before\nafter\n", "{logs}");
+    let mut terminal = Terminal::new();
+    let mut abx = world.home.command(env!("CARGO_BIN_EXE_abx"));
+    abx.args(["--no-autostart", "attach", "a"]);
+    let mut abx = terminal.spawn(abx);
+    terminal.press(b"echo $((40 + 2))-$PPID\r");
+    terminal.wait_for("42-1");
+    abx.kill().expect("killed");
+    abx.wait().expect("ended");
+    world.restart(None);
+    let shown = world.call("terminal.peek", json!({"session": "a", "terminal": "main"}));
+    assert!(shown.to_string().contains("42-1"), "{shown}");
+    for _ in 0..2 {
+        world.call("session.stop", json!({"name": "a"}));
+        assert_eq!(ended_with(&world, "a"), "0", "TERM was not heard");
+        world.call("session.resume", json!({"name": "a"}));
+        assert_eq!(says(&world, "a", PARENT), "1");
+    }
+    let saved = world.call("session.save", json!({"name": "a"}));
+    let excluded = saved["snapshot"]["excluded"].to_string();
+    assert!(!excluded.contains(".abx"), "{excluded}");
 }

@@ -1,14 +1,15 @@
 //! Who may connect for a sandbox: its main program, and nobody else in it.
 
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::link::{Link, greet};
-use super::{Inner, Live, Slot};
+use super::{Guests, Inner, Live, Slot};
 use crate::engine::Observed;
 
 /// Connections of one sandbox that are looked at side by side. What else comes meanwhile is closed: abx-init comes
@@ -24,31 +25,51 @@ const PROCESS_POLL: Duration = Duration::from_millis(20);
 /// Rest after an accept that failed: the files of this process are used up.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
+/// How long what the engine said of a main program holds against others that connect: any program of a sandbox can
+/// connect as often as it likes, and the engine must not be asked as often. A main program that was not the one comes
+/// again by then.
+const MAIN_HOLDS: Duration = Duration::from_secs(1);
+
+/// Connections of one sandbox that are refused in a turn of [`REFUSAL_TURN`], before the rest of it is waited for: about
+/// what a hundredth of a processor refuses.
+const MAX_REFUSALS: u32 = 500;
+
+/// The turn.
+const REFUSAL_TURN: Duration = Duration::from_secs(1);
+
+/// Least time between two lines of the log about one sandbox's refused connections.
+const LINE_EVERY: Duration = Duration::from_secs(60);
+
 /// Accepts a session's connections until it is aborted.
 pub(super) async fn run(guests: Weak<Inner>, slot: Arc<Slot>, listener: UnixListener) {
     let greetings = Arc::new(Semaphore::new(MAX_GREETINGS));
+    let refusals = Arc::new(Mutex::new(Refusals::new()));
     loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = slot.has_news.notified() => {
-                let Some(guests) = guests.upgrade() else { return };
-                guests.count_kills(&slot).await;
-                guests.note_ends(&slot).await;
-                continue;
+        let rest = lock(&refusals).rest();
+        if let Some(until) = rest {
+            sleep_until(until).await;
+        }
+        let accepted = listener.accept().await;
+        let Some(guests) = guests.upgrade() else { return };
+        let refuse = {
+            let (slot, refusals) = (Arc::clone(&slot), Arc::clone(&refusals));
+            move |why: &str| {
+                if let Some(refused) = lock(&refusals).note() {
+                    tracing::warn!(session = %slot.session, why, refused, "refused connections from a sandbox");
+                }
             }
         };
-        let Some(guests) = guests.upgrade() else { return };
         match (accepted, Arc::clone(&greetings).try_acquire_owned()) {
             (Ok((socket, _)), Ok(permit)) => {
                 let slot = Arc::clone(&slot);
                 tokio::spawn(async move {
                     let _permit = permit;
-                    if let Err(why) = guests.admit(&slot, socket).await {
-                        tracing::warn!(session = %slot.session, why, "refused a connection from a sandbox");
+                    if let Err(why) = admit(guests, &slot, socket).await {
+                        refuse(&why);
                     }
                 });
             }
-            (Ok(_), Err(_)) => tracing::warn!(session = %slot.session, "a sandbox connects too often"),
+            (Ok(_), Err(_)) => refuse("it connects too often"),
             (Err(error), _) => {
                 tracing::warn!(%error, "cannot accept the connection of a sandbox");
                 sleep(ACCEPT_PAUSE).await;
@@ -57,18 +78,89 @@ pub(super) async fn run(guests: Weak<Inner>, slot: Arc<Slot>, listener: UnixList
     }
 }
 
-impl Inner {
-    async fn admit(&self, slot: &Arc<Slot>, socket: UnixStream) -> Result<(), String> {
-        let peer = socket.peer_cred().map_err(|error| error.to_string())?;
-        // None and 0: its processes have numbers of another kernel or namespace, which say nothing here.
-        let process = peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
-        let sandbox = self.sandbox_of(slot).await.ok_or("the engine does not say what runs there")?;
-        if process.is_some() && process != sandbox.pid {
-            return Err(format!("process {process:?} is not the main program, {:?}", sandbox.pid));
-        }
-        self.greet(slot, socket, sandbox).await
+/// Lets a sandbox's main program in.
+///
+/// # Errors
+/// Why somebody is not let in.
+async fn admit(guests: Arc<Inner>, slot: &Arc<Slot>, socket: UnixStream) -> Result<(), String> {
+    let peer = socket.peer_cred().map_err(|error| error.to_string())?;
+    let process = peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
+    if process.is_some_and(|process| slot.is_another(process)) {
+        return Err("it is not the main program".to_owned());
+    }
+    let sandbox = guests.sandbox_of(slot).await.ok_or("the engine does not say what runs there")?;
+    let Some(process) = process else {
+        // Its processes have numbers of another namespace than ours: whoever this is, the one that the engine calls for
+        // us is the right one.
+        drop(socket);
+        slot.unreachable.store(true, Ordering::Relaxed);
+        return Guests(guests).call(slot, sandbox).await.map_err(|error| error.to_string());
+    };
+    if Some(process) != sandbox.pid {
+        slot.note_main(sandbox.pid);
+        return Err(format!("process {process} is not the main program, {:?}", sandbox.pid));
+    }
+    guests.greet(slot, socket, sandbox).await
+}
+
+/// Connections that were refused.
+#[derive(Debug)]
+struct Refusals {
+    turn_began: Instant,
+    in_turn: u32,
+    /// Since the last line about them.
+    untold: u64,
+    told_at: Option<Instant>,
+}
+
+impl Refusals {
+    fn new() -> Self {
+        Self { turn_began: Instant::now(), in_turn: 0, untold: 0, told_at: None }
     }
 
+    /// Notes one; how many there were, when a line is due.
+    fn note(&mut self) -> Option<u64> {
+        let now = Instant::now();
+        if now >= self.turn_began + REFUSAL_TURN {
+            (self.turn_began, self.in_turn) = (now, 0);
+        }
+        self.in_turn += 1;
+        self.untold += 1;
+        if self.told_at.is_some_and(|at| now < at + LINE_EVERY) {
+            return None;
+        }
+        self.told_at = Some(now);
+        Some(std::mem::take(&mut self.untold))
+    }
+
+    /// Until when nobody is let in, if that is so.
+    fn rest(&self) -> Option<Instant> {
+        let until = self.turn_began + REFUSAL_TURN;
+        (self.in_turn >= MAX_REFUSALS && Instant::now() < until).then_some(until)
+    }
+}
+
+impl Slot {
+    /// Whether the engine has just said that the main program is another process.
+    fn is_another(&self, process: u32) -> bool {
+        lock(&self.main).is_some_and(|(at, main)| main != process && at.elapsed() < MAIN_HOLDS)
+    }
+
+    fn note_main(&self, process: Option<u32>) {
+        *lock(&self.main) = process.map(|process| (Instant::now(), process));
+    }
+
+    /// A main program is about to be started.
+    pub(super) fn forget_main(&self) {
+        *lock(&self.main) = None;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Inner {
     /// Greets who was let in, and takes the connection.
     pub(super) async fn greet(
         &self,
@@ -105,16 +197,21 @@ impl Inner {
         }
         None
     }
+}
 
-    async fn count_kills(&self, slot: &Slot) {
-        let kills = slot.kills.lock().unwrap_or_else(PoisonError::into_inner).news();
-        if kills == 0 {
-            return;
-        }
-        let counted =
-            self.store.update(&slot.session, move |s| s.oom_events = s.oom_events.saturating_add(kills));
-        if let Err(error) = counted.await {
-            tracing::warn!(%error, session = %slot.session, "cannot count kills for want of memory");
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_is_told_of_in_a_line_a_minute_and_waits_its_turn() {
+        let mut refusals = Refusals::new();
+        let told = |refusals: &mut Refusals| (0..MAX_REFUSALS).filter_map(|_| refusals.note()).sum::<u64>();
+        assert_eq!((refusals.rest(), told(&mut refusals)), (None, 1));
+        let until = refusals.rest().expect("it rests");
+        sleep_until(until).await;
+        assert_eq!((refusals.rest(), told(&mut refusals)), (None, 0));
+        sleep(LINE_EVERY).await;
+        assert_eq!(told(&mut refusals), u64::from(2 * MAX_REFUSALS));
     }
 }

@@ -8,7 +8,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::{CONNECT_LIMIT, Guests, Slot};
-use crate::engine::{Chunk, EngineError, ExecIo, ExecSpec, GUEST_DIR, GUEST_PROGRAM, Observed};
+use crate::engine::{Chunk, EngineError, ExecIo, ExecSpec, Observed};
 
 impl Guests {
     /// Opens a connection to a sandbox through the engine, unless one is there. One caller at a time: the others find
@@ -26,11 +26,14 @@ impl Guests {
     }
 }
 
+/// abx-init as the main program was started from, also where its directory was taken away since.
+const PROGRAM: &str = "/proc/1/exe";
+
 /// As root: abx-init takes calls from its own user alone.
 fn spec() -> ExecSpec {
     ExecSpec {
         exec_id: format!("bridge-{}", uuid::Uuid::now_v7()),
-        argv: vec![format!("{GUEST_DIR}/{GUEST_PROGRAM}"), "bridge".to_owned()],
+        argv: vec![PROGRAM.to_owned(), "bridge".to_owned()],
         env: Vec::new(),
         cwd: Some("/".to_owned()),
         user: None,

@@ -1,8 +1,8 @@
-//! Ends of commands that nobody follows here: noted in the table as abx-init tells of them, and when it is connected
-//! again after some time.
+//! What sandboxes tell without being asked: kills for want of memory, and ends of commands that nobody follows here.
+//! Both are noted in the table as abx-init tells of them, and ends also when it is connected again after some time.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 
 use super::{Guests, Inner, Live, Slot};
 use crate::daemon::clock;
@@ -42,24 +42,41 @@ impl Guests {
     }
 }
 
+/// Puts what a sandbox tells without being asked into the table, until it is aborted.
+pub(super) async fn note_news(guests: Weak<Inner>, slot: Arc<Slot>) {
+    loop {
+        slot.has_news.notified().await;
+        let Some(guests) = guests.upgrade() else { return };
+        guests.count_kills(&slot).await;
+        guests.note_ends(&slot).await;
+    }
+}
+
 impl Inner {
+    async fn count_kills(&self, slot: &Slot) {
+        let kills = slot.kills.lock().unwrap_or_else(PoisonError::into_inner).news();
+        if kills == 0 {
+            return;
+        }
+        let counted =
+            self.store.update(&slot.session, move |s| s.oom_events = s.oom_events.saturating_add(kills));
+        if let Err(error) = counted.await {
+            tracing::warn!(%error, session = %slot.session, "cannot count kills for want of memory");
+        }
+    }
+
     /// Notes the ends that were told of.
-    pub(super) async fn note_ends(&self, slot: &Slot) {
+    async fn note_ends(&self, slot: &Slot) {
         let told = std::mem::take(&mut *slot.ended.lock().unwrap_or_else(PoisonError::into_inner));
-        self.note(slot, told.iter().filter_map(|entry| Some((entry.id.clone(), end(entry)?))).collect())
-            .await;
+        // A sandbox may tell of any number of ends: the table is written for those alone that it waits for.
+        let open = self.open_execs(slot);
+        let told = told.iter().filter(|entry| open.iter().any(|exec| exec.id.as_str() == entry.id));
+        self.note(slot, told.filter_map(|entry| Some((entry.id.clone(), end(entry)?))).collect()).await;
     }
 
     /// Notes what ended while there was no connection.
     pub(super) async fn catch_up(&self, slot: &Slot, live: &Live) {
-        let open = |this: &Self| {
-            this.store
-                .execs(&slot.session)
-                .into_iter()
-                .filter(|exec| exec.ended.is_none())
-                .collect::<Vec<_>>()
-        };
-        if open(self).is_empty() {
+        if self.open_execs(slot).is_empty() {
             return;
         }
         let known = match self.entries(live).await {
@@ -69,13 +86,19 @@ impl Inner {
             }
         };
         let known: HashMap<&str, &Entry> = known.iter().map(|entry| (entry.id.as_str(), entry)).collect();
-        let ends = open(self).into_iter().filter_map(|exec| match known.get(exec.id.as_str()) {
+        let ends = self.open_execs(slot).into_iter().filter_map(|exec| match known.get(exec.id.as_str()) {
             Some(entry) => Some((exec.id.to_string(), end(entry)?)),
             // Begun in this daemon's life: on its way, or run by the engine and followed there.
             None if exec.started_at >= self.since => None,
             None => Some((exec.id.to_string(), unseen())),
         });
         self.note(slot, ends.collect()).await;
+    }
+
+    /// Commands of which the table has no end.
+    fn open_execs(&self, slot: &Slot) -> Vec<Arc<Exec>> {
+        let all = self.store.execs(&slot.session);
+        all.into_iter().filter(|exec| exec.ended.is_none()).collect()
     }
 
     async fn note(&self, slot: &Slot, ends: HashMap<String, End>) {

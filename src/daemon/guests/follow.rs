@@ -16,6 +16,12 @@ use crate::model::session::Session;
 /// Most bytes of each stream that one look at a command's output gives.
 const MAX_LOOK_BYTES: u64 = 1024 * 1024;
 
+/// Most commands that one sandbox is believed to know: abx-init runs at most 1024 at once, and keeps 256 that ended.
+const MAX_ENTRIES: usize = 2048;
+
+/// Most bytes of all that it says of them: 16 KiB for each where there are many.
+const MAX_ENTRIES_BYTES: usize = 32 * 1024 * 1024;
+
 /// How to follow a command.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
@@ -187,10 +193,14 @@ impl Inner {
     pub(super) async fn entries(&self, live: &Live) -> Result<Vec<Entry>, EngineError> {
         let open = live.link.open(Kind::List, &[], 0).ok_or_else(lost)?;
         let deadline = ask::deadline();
-        let mut known = Vec::new();
+        let (mut known, mut bytes) = (Vec::new(), 0);
         loop {
             match self.next(live, &open, deadline).await? {
                 Some(Item::Answer(Kind::Entry, payload)) => {
+                    bytes += payload.len();
+                    if known.len() == MAX_ENTRIES || bytes > MAX_ENTRIES_BYTES {
+                        return Err(malformed(&open));
+                    }
                     known.push(Entry::decode(&payload).map_err(|_| malformed(&open))?);
                 }
                 Some(Item::Answer(Kind::Done, _)) => return Ok(known),

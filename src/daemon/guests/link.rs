@@ -5,7 +5,9 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -15,7 +17,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
-use super::stream::{Item, Stream, is_last};
+use super::stream::{Item, Stream};
 use crate::guest::wire::{
     Credit, Entry, HEADER_BYTES, Header, Hello, Kind, MAX_FROM_GUEST, MAX_TO_GUEST, Malformed, NO_STREAM,
     Oom, Payload, VERSION, Welcome, frame,
@@ -32,6 +34,14 @@ const READ_BYTES: usize = 128 * 1024;
 
 /// Bytes that are written at once where several frames wait.
 const WRITE_BYTES: usize = 64 * 1024;
+
+/// Bytes that wait to be sent, past which commands get no more input: what they were given credit for may all come at
+/// once, and a sandbox that does not read gives credit all the same.
+const CROWDED_BYTES: usize = 1024 * 1024;
+
+/// Most bytes that wait to be sent: eight of the longest requests. A sandbox that lets more of them pile up does not
+/// read, and its connection ends.
+const MAX_WAITING_BYTES: usize = 8 * MAX_TO_GUEST;
 
 /// What abx-init tells without being asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,8 +66,10 @@ pub(super) struct Link {
 
 #[derive(Debug)]
 struct Shared {
-    /// Not bounded by itself: input goes within credit, other frames with requests that wait for their answer.
+    /// Bounded by what waits in it.
     out: mpsc::UnboundedSender<Bytes>,
+    /// Bytes of it that are not sent yet.
+    waiting: AtomicUsize,
     table: Mutex<Table>,
     gone: watch::Sender<bool>,
 }
@@ -108,10 +120,11 @@ impl Link {
         let (read, write) = socket.into_split();
         let (out, frames) = mpsc::unbounded_channel();
         let table = Table { open: HashMap::new(), next: NO_STREAM + 1, gone: false };
-        let shared = Arc::new(Shared { out, table: Mutex::new(table), gone: watch::Sender::new(false) });
+        let (waiting, gone) = (AtomicUsize::new(0), watch::Sender::new(false));
+        let shared = Arc::new(Shared { out, waiting, table: Mutex::new(table), gone });
         let (reading, writing) = (Arc::clone(&shared), Arc::clone(&shared));
         let writer = tokio::spawn(async move {
-            if let Err(error) = send(write, frames).await {
+            if let Err(error) = send(write, frames, &writing).await {
                 tracing::debug!(%error, "a sandbox takes no more");
                 writing.close();
             }
@@ -181,11 +194,6 @@ impl Opened {
         &self.link
     }
 
-    /// What arrives on it.
-    pub(super) fn stream(&self) -> &Arc<Stream> {
-        &self.stream
-    }
-
     /// The next that arrives; none at its end. Cancel safe.
     pub(super) async fn next(&self) -> Option<Item> {
         self.stream.next().await
@@ -197,8 +205,24 @@ impl Opened {
     /// When the payload is longer than any frame: callers have checked.
     pub(super) fn send(&self, kind: Kind, payload: &[u8]) {
         debug_assert!(payload.len() <= MAX_TO_GUEST, "requests are bounded where they are made");
+        let shared = &self.link.shared;
+        let frame = frame(kind, self.number, payload);
+        if shared.waiting.fetch_add(frame.len(), Ordering::SeqCst) + frame.len() > MAX_WAITING_BYTES {
+            if !self.link.is_gone() {
+                tracing::warn!("a sandbox reads nothing that it is sent: its connection ends");
+            }
+            return self.link.close();
+        }
         // A connection that is gone closes its streams, which is seen where they are read.
-        let _ = self.link.shared.out.send(frame(kind, self.number, payload).into());
+        let _ = shared.out.send(frame.into());
+    }
+
+    /// Takes credit for up to `wanted` bytes of input; none once nobody takes input any more.
+    pub(super) fn poll_input(&self, cx: &Context<'_>, wanted: usize) -> Poll<Option<usize>> {
+        // Before the look at what waits: the sender wakes whoever waits for that.
+        self.stream.wake_for_input(cx);
+        let is_crowded = self.link.shared.waiting.load(Ordering::SeqCst) >= CROWDED_BYTES;
+        self.stream.poll_input(cx, if is_crowded { 0 } else { wanted })
     }
 
     /// Lets so many more bytes of output come.
@@ -222,6 +246,14 @@ impl Shared {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Notes that so much was sent.
+    fn sent(&self, bytes: usize) {
+        let before = self.waiting.fetch_sub(bytes, Ordering::SeqCst);
+        if before >= CROWDED_BYTES && before - bytes < CROWDED_BYTES {
+            self.lock().open.values().for_each(|stream| stream.take_input_again());
+        }
+    }
+
     fn close(&self) {
         let open = {
             let mut table = self.lock();
@@ -243,12 +275,12 @@ impl Shared {
             }
             return Ok(());
         }
-        if (kind as u8) < Kind::Hello as u8 && kind != Kind::Credit {
+        if !kind.is_from_guest() {
             return Err(Malformed("a frame that is not for us"));
         }
         let found = {
             let mut table = self.lock();
-            if is_last(kind) {
+            if kind.is_last() {
                 table.open.remove(&header.stream)
             } else {
                 table.open.get(&header.stream).cloned()
@@ -283,7 +315,11 @@ fn split(buffer: &mut BytesMut) -> Result<Option<(Header, Bytes)>, Malformed> {
     Ok(Some((header, buffer.split_to(header.length).freeze())))
 }
 
-async fn send(mut socket: OwnedWriteHalf, mut frames: mpsc::UnboundedReceiver<Bytes>) -> io::Result<()> {
+async fn send(
+    mut socket: OwnedWriteHalf,
+    mut frames: mpsc::UnboundedReceiver<Bytes>,
+    shared: &Shared,
+) -> io::Result<()> {
     let mut gathered = BytesMut::new();
     while let Some(first) = frames.recv().await {
         gathered.extend_from_slice(&first);
@@ -293,7 +329,67 @@ async fn send(mut socket: OwnedWriteHalf, mut frames: mpsc::UnboundedReceiver<By
             gathered.extend_from_slice(&next);
         }
         socket.write_all(&gathered).await?;
+        shared.sent(gathered.len());
         gathered.clear();
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn pair() -> (UnixStream, Arc<Link>) {
+        let (theirs, ours) = UnixStream::pair().expect("a pair");
+        (theirs, Link::new(ours, Box::new(|_| {})))
+    }
+
+    #[tokio::test]
+    async fn a_sandbox_that_gives_credit_and_reads_nothing_gets_no_more_input_than_has_room() {
+        let (mut theirs, link) = pair();
+        let open = link.open(Kind::Run, b"", 0).expect("it is there");
+        let mut taken = 0;
+        loop {
+            theirs
+                .write_all(&frame(Kind::Credit, 1, &Credit { bytes: 64 * 1024 }.encode()))
+                .await
+                .expect("sent");
+            let input = poll_fn(|cx| open.poll_input(cx, 64 * 1024));
+            let is_crowded = || link.shared.waiting.load(Ordering::SeqCst) >= CROWDED_BYTES;
+            let Some(more) = input.now_or_never() else {
+                if is_crowded() {
+                    break;
+                }
+                tokio::task::yield_now().await;
+                continue;
+            };
+            let more = more.expect("it goes on");
+            open.send(Kind::Input, &vec![0; more]);
+            taken += more;
+            assert!(taken < 16 * CROWDED_BYTES, "{taken} bytes were taken");
+        }
+        let again = tokio::spawn(async move { poll_fn(|cx| open.poll_input(cx, 1)).await });
+        let mut buffer = vec![0; READ_BYTES];
+        while !again.is_finished() {
+            let read = theirs.read(&mut buffer);
+            tokio::select! {
+                read = read => assert!(read.expect("read") > 0),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+        assert_eq!(again.await.expect("joins"), Some(1));
+    }
+
+    #[tokio::test]
+    async fn requests_that_pile_up_end_the_connection() {
+        let (_theirs, link) = pair();
+        let longest = vec![0; MAX_TO_GUEST];
+        let sent = (0..20).map_while(|_| link.open(Kind::Run, &longest, 0)).count();
+        assert!((7..20).contains(&sent), "{sent} were sent");
+        assert!(link.is_gone());
+    }
 }

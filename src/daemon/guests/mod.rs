@@ -15,6 +15,7 @@ mod stream;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -45,8 +46,9 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// its commands slow.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// Kills that one message may tell of: what comes from inside is not trusted.
-const MAX_KILLS: u64 = 1000;
+/// Kills of one sandbox that are counted in the life of a daemon. What comes from inside is not trusted: past it the
+/// number says nothing anyway, and the table is not written for it.
+const MAX_KILLS: u64 = 10_000;
 
 /// The handle. Cheap to clone.
 #[derive(Clone)]
@@ -71,10 +73,16 @@ struct Slot {
     current: watch::Sender<Option<Arc<Live>>>,
     /// What accepts connections.
     accepting: Mutex<Option<AbortHandle>>,
+    /// What notes the news.
+    noting: Mutex<Option<AbortHandle>>,
+    /// The main program as the engine last said, and when.
+    main: Mutex<Option<(Instant, u32)>>,
     /// Held by who opens a connection through the engine.
     calling: tokio::sync::Mutex<()>,
     /// Until when nobody waits for a connection.
     silent_until: Mutex<Option<Instant>>,
+    /// Whether it cannot connect by itself: there is nowhere to, or it cannot be told from others that do.
+    unreachable: AtomicBool,
     /// Kills for want of memory.
     kills: Mutex<Kills>,
     /// Ends that are not in the table yet.
@@ -93,6 +101,11 @@ struct Kills {
 }
 
 impl Kills {
+    /// Takes what abx-init tells.
+    fn told(&mut self, kills: u64) {
+        self.by_guest = self.by_guest.saturating_add(kills).min(MAX_KILLS);
+    }
+
     /// Those that are not in the table yet, which they are from now on.
     fn news(&mut self) -> u64 {
         let all = self.by_guest.max(self.by_engine);
@@ -133,6 +146,8 @@ impl Guests {
         let made = self.0.places.prepare(id).and_then(|dir| self.listen(id).map(|()| dir));
         if let Some(slot) = self.slots().get(id) {
             slot.be_silent_for(None);
+            slot.unreachable.store(false, Ordering::Relaxed);
+            slot.forget_main();
         }
         made.inspect_err(|error| tracing::warn!(%error, session = %id, "a sandbox goes without abx-init"))
             .ok()
@@ -150,21 +165,26 @@ impl Guests {
         }
     }
 
-    /// Listens for a sandbox that runs.
+    /// Listens for a sandbox that runs. One whose directory is gone has another in its place only when it is started
+    /// again, and is called through the engine until then.
     pub fn expect(&self, id: &SessionId) {
-        if let Err(error) = self.listen(id) {
-            tracing::warn!(%error, session = %id, "a sandbox cannot connect; the engine runs its commands");
+        let listens = self.listen(id);
+        let Some(slot) = self.slots().get(id).cloned() else { return };
+        let Err(error) = listens else { return };
+        if !slot.unreachable.swap(true, Ordering::Relaxed) {
+            tracing::warn!(%error, session = %id, "a sandbox cannot connect by itself; it is called through the engine");
         }
     }
 
     /// Ends a session's connection and removes its directory.
     pub fn remove(&self, id: &SessionId) {
+        // First, so that nobody listens there again meanwhile.
+        if let Err(error) = self.0.places.remove(id) {
+            tracing::warn!(%error, session = %id, "a session's directory stays behind");
+        }
         let slot = self.slots().remove(id);
         if let Some(slot) = slot {
             slot.stop();
-        }
-        if let Err(error) = self.0.places.remove(id) {
-            tracing::warn!(%error, session = %id, "a session's directory stays behind");
         }
     }
 
@@ -192,6 +212,10 @@ impl Guests {
     /// # Errors
     /// `Conflict` when the sandbox takes no commands in the state that it is in, and the engine's.
     async fn live(&self, session: &Session) -> Result<Option<Arc<Live>>, EngineError> {
+        // Whoever asks may have looked the session up before it was deleted.
+        if self.0.store.session_by_id(&session.id).is_none() {
+            return Err(EngineError::Conflict { call: "exec", text: "the session is gone".to_owned() });
+        }
         self.expect(&session.id);
         let Some(slot) = self.slots().get(&session.id).cloned() else { return Ok(None) };
         let found = slot.live();
@@ -202,7 +226,7 @@ impl Guests {
         if slot.is_silent() {
             return Ok(None);
         }
-        if sandbox.is_bridged()
+        if slot.is_called(&sandbox)
             && let Err(error) = self.call(&slot, sandbox).await
         {
             tracing::warn!(%error, session = %session.name, "cannot call a sandbox through the engine");
@@ -221,7 +245,12 @@ impl Guests {
 
     /// Listens, unless that is done already.
     fn listen(&self, id: &SessionId) -> std::io::Result<()> {
-        let slot = Arc::clone(self.slots().entry(id.clone()).or_insert_with(|| Arc::new(Slot::new(id))));
+        let slot = Arc::clone(self.slots().entry(id.clone()).or_insert_with(|| {
+            let slot = Arc::new(Slot::new(id));
+            let noting = tokio::spawn(ends::note_news(Arc::downgrade(&self.0), Arc::clone(&slot)));
+            *slot.noting.lock().unwrap_or_else(PoisonError::into_inner) = Some(noting.abort_handle());
+            slot
+        }));
         let mut accepting = slot.accepting.lock().unwrap_or_else(PoisonError::into_inner);
         if accepting.as_ref().is_some_and(|task| !task.is_finished()) {
             return Ok(());
@@ -243,8 +272,11 @@ impl Slot {
             session: session.clone(),
             current: watch::Sender::new(None),
             accepting: Mutex::new(None),
+            noting: Mutex::new(None),
+            main: Mutex::new(None),
             calling: tokio::sync::Mutex::new(()),
             silent_until: Mutex::new(None),
+            unreachable: AtomicBool::new(false),
             kills: Mutex::default(),
             ended: Mutex::default(),
             has_news: Notify::new(),
@@ -254,6 +286,11 @@ impl Slot {
     /// The connection, if there is one.
     fn live(&self) -> Option<Arc<Live>> {
         self.current.borrow().as_ref().filter(|live| !live.link.is_gone()).cloned()
+    }
+
+    /// Whether a connection to its sandbox is opened from here, through the engine.
+    fn is_called(&self, sandbox: &Observed) -> bool {
+        sandbox.is_bridged() || self.unreachable.load(Ordering::Relaxed)
     }
 
     fn is_silent(&self) -> bool {
@@ -293,8 +330,10 @@ impl Slot {
     }
 
     fn stop(&self) {
-        if let Some(task) = self.accepting.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            task.abort();
+        for task in [&self.accepting, &self.noting] {
+            if let Some(task) = task.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                task.abort();
+            }
         }
         if let Some(live) = self.current.send_replace(None) {
             live.link.close();
@@ -305,7 +344,7 @@ impl Slot {
         match event {
             Event::Active => usage.touch(&self.session),
             Event::Ended(entry) => self.ended(*entry),
-            Event::Oom(kills) => self.note_kills(|known| known.by_guest += kills.min(MAX_KILLS)),
+            Event::Oom(kills) => self.note_kills(|known| known.told(kills)),
         }
     }
 
@@ -328,5 +367,14 @@ mod tests {
         assert_eq!(kills.news(), 0);
         kills.by_engine += 2;
         assert_eq!(kills.news(), 1);
+    }
+
+    #[test]
+    fn a_sandbox_that_tells_of_kills_without_end_is_believed_so_far() {
+        let mut kills = Kills::default();
+        kills.told(u64::MAX);
+        assert_eq!(kills.news(), MAX_KILLS);
+        kills.told(u64::MAX);
+        assert_eq!(kills.news(), 0);
     }
 }

@@ -101,7 +101,7 @@ impl Stream {
                 }
                 // What was read with it must not be kept for it.
                 state.waiting.push_back(Slot::Answer(answer, Bytes::copy_from_slice(&payload)));
-                state.closed |= is_last(answer);
+                state.closed |= answer.is_last();
             }
         }
         drop(state);
@@ -135,9 +135,19 @@ impl Stream {
         self.lock().window += u64::from(bytes);
     }
 
+    /// Wakes this task when input may be taken again.
+    pub(super) fn wake_for_input(&self, cx: &Context<'_>) {
+        self.granted.register(cx.waker());
+    }
+
+    /// Lets input be taken that something else than credit held up.
+    pub(super) fn take_input_again(&self) {
+        self.granted.wake();
+    }
+
     /// Takes credit for up to `wanted` bytes of input; none once nobody takes input any more.
     pub(super) fn poll_input(&self, cx: &Context<'_>, wanted: usize) -> Poll<Option<usize>> {
-        self.granted.register(cx.waker());
+        self.wake_for_input(cx);
         let mut state = self.lock();
         if state.closed {
             return Poll::Ready(None);
@@ -197,11 +207,6 @@ impl State {
             },
         }
     }
-}
-
-/// Whether nothing follows this on its stream.
-pub(super) fn is_last(kind: Kind) -> bool {
-    matches!(kind, Kind::Failed | Kind::Exited | Kind::Screen | Kind::Done)
 }
 
 #[cfg(test)]

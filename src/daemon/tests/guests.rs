@@ -8,8 +8,8 @@ use tokio::net::UnixStream;
 use super::*;
 use crate::daemon::exec::{ExecRequest, Output};
 use crate::guest::wire::{
-    Credit, Exited, Failed, Follow, Following, HEADER_BYTES, Header, Hello, Kind, MAX_TO_GUEST, Oom, Payload,
-    Run, Signal, Started, VERSION, frame,
+    Credit, Entry, Exited, Failed, Follow, Following, HEADER_BYTES, Header, Hello, Kind, MAX_TO_GUEST, Oom,
+    Payload, Run, Signal, Started, VERSION, frame,
 };
 use crate::model::session::Runtime;
 use crate::proto::errors::Kind as ErrorKind;
@@ -21,8 +21,8 @@ struct Asked {
     payload: Vec<u8>,
 }
 
-/// A sandbox's end of the connection.
-struct Guest(UnixStream);
+/// A sandbox's end of the connection, and whether the test answers what it knows.
+struct Guest(UnixStream, bool);
 
 impl Guest {
     /// Connects to the sandbox's socket and is greeted.
@@ -35,7 +35,7 @@ impl Guest {
     /// Connects and says who it is.
     async fn reach(world: &World, name: &str) -> Self {
         let socket = world.home.path().join("run").join(world.row(name).id.as_str()).join("sock");
-        let mut guest = Self(UnixStream::connect(socket).await.expect("the daemon listens"));
+        let mut guest = Self(UnixStream::connect(socket).await.expect("the daemon listens"), false);
         let hello = Hello { oldest: 1, newest: VERSION, any_user: true, ..Hello::default() };
         guest.send(Kind::Hello, 0, &hello.encode()).await;
         guest
@@ -58,7 +58,7 @@ impl Guest {
             let mut payload = vec![0; header.length];
             self.0.read_exact(&mut payload).await.ok()?;
             match header.kind.expect("known") {
-                Kind::List => self.send(Kind::Done, header.stream, &[]).await,
+                Kind::List if !self.1 => self.send(Kind::Done, header.stream, &[]).await,
                 kind => return Some(Asked { kind, stream: header.stream, payload }),
             }
         }
@@ -361,4 +361,58 @@ async fn what_a_sandbox_never_finishes_to_tell_ends_its_connection() {
     assert!(follow.kind == Kind::Follow && follow.stream != stream);
     guest.exit(follow.stream, 7).await;
     assert_eq!(killed.await.expect("joins").expect("ends").ended.code, 7);
+}
+
+#[tokio::test]
+async fn a_list_without_end_ends_the_connection() {
+    let world = world().await;
+    let mut guest = Guest::connect(&world, "a").await;
+    guest.1 = true;
+    let driver = world.driver.clone();
+    let listing = tokio::spawn(async move { driver.terminals(Some("a")).await });
+    let asked = guest.asked().await;
+    assert_eq!(asked.kind, Kind::List);
+    let entry = frame(Kind::Entry, asked.stream, &Entry::default().encode());
+    while guest.0.write_all(&entry).await.is_ok() {}
+    let _ = listing.await.expect("joins");
+}
+
+#[tokio::test]
+async fn a_flood_of_connections_does_not_ask_the_engine_each_time_and_the_right_one_gets_in() {
+    let world = world().await;
+    world.engine.set_pid(1);
+    let looks = || world.engine.calls().iter().filter(|call| call.starts_with("inspect ")).count();
+    let before = looks();
+    for _ in 0..100 {
+        assert!(Guest::reach(&world, "a").await.maybe_asked().await.is_none(), "it was greeted");
+    }
+    assert!(looks() - before < 50, "the engine was asked {} times", looks() - before);
+    world.engine.set_pid(std::process::id());
+    let limit = std::time::Instant::now() + Duration::from_secs(30);
+    while Guest::reach(&world, "a").await.maybe_asked().await.is_none() {
+        assert!(std::time::Instant::now() < limit, "it was never greeted");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn kills_without_end_are_counted_up_to_a_limit() {
+    let world = world().await;
+    let mut guest = Guest::connect(&world, "a").await;
+    for _ in 0..3 {
+        guest.send(Kind::Oom, 0, &Oom { kills: u64::MAX }.encode()).await;
+    }
+    guest.send(Kind::Oom, 0, b"").await;
+    until(|| world.row("a").oom_events > 0).await;
+    assert_eq!(world.row("a").oom_events, 10_000);
+}
+
+#[tokio::test]
+async fn whoever_asks_for_a_session_that_is_gone_does_not_make_its_directory_again() {
+    let world = world().await;
+    let row = world.row("a");
+    world.driver.delete("a", false).await.expect("deletes");
+    assert!(world.driver.0.guests.entries(&row).await.is_err());
+    world.driver.0.guests.expect(&row.id);
+    assert!(!world.home.path().join("run").join(row.id.as_str()).exists());
 }

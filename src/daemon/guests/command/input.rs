@@ -28,7 +28,7 @@ impl AsyncWrite for Input {
         let Some(open) = self.shared.open() else {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         };
-        match ready!(open.stream().poll_input(cx, wanted)) {
+        match ready!(open.poll_input(cx, wanted)) {
             Some(taken) => {
                 open.send(Kind::Input, &bytes[..taken]);
                 Poll::Ready(Ok(taken))

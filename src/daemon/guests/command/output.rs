@@ -147,7 +147,7 @@ impl Output {
             }
             match self.guests.look(&self.session).await {
                 Ok(Some(seen)) if matches!(seen.state, RunState::Running | RunState::Paused) => {
-                    if seen.is_bridged()
+                    if slot.is_called(&seen)
                         && seen.state == RunState::Running
                         && let Err(error) = self.guests.call(&slot, seen).await
                     {

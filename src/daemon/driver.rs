@@ -87,19 +87,18 @@ impl Driver {
     /// Takes over a store and an engine. Starts nothing by itself.
     pub fn new(store: Store, engine: Arc<dyn Engine>, home: &Path, socket: &Path, config: Config) -> Self {
         let usage = Usage::default();
-        let (run, shared) = (home.join("run"), Arc::clone(&engine));
         // Tests play its part, and need no more of it than that it is there.
         let program = if cfg!(test) { b"a program".as_slice() } else { guests::PROGRAM };
         let ended_execs = guests::Ends::default();
-        let guests = Guests::new(
-            run,
+        let guests = Guests::new(guests::Setup {
+            root: home.join("run"),
             program,
-            shared,
-            store.clone(),
-            usage.clone(),
-            Arc::clone(&ended_execs),
-            config.keep.value,
-        );
+            engine: Arc::clone(&engine),
+            store: store.clone(),
+            usage: usage.clone(),
+            ends: Arc::clone(&ended_execs),
+            keep: config.keep.value,
+        });
         Self(Arc::new(Inner {
             store,
             engine,

@@ -33,7 +33,7 @@ const RULES: &[Rule] = &[
     },
     Rule { place: "engine", ours: &["model"], outside: &[ENGINE] },
     Rule { place: "engine/fake", ours: &["model"], outside: &[ENGINE, &["tar"]] },
-    Rule { place: "engine/docker", ours: &["model"], outside: &[ENGINE, &["bollard"]] },
+    Rule { place: "engine/docker", ours: &["model"], outside: &[ENGINE, &["bollard", "tar"]] },
     Rule { place: "daemon", ours: DAEMON_OURS, outside: &[DAEMON] },
     Rule { place: "daemon/rpc", ours: RPC_OURS, outside: &[DAEMON] },
     Rule { place: "guest", ours: &[], outside: &[GUEST] },

@@ -50,6 +50,24 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// number says nothing anyway, and the table is not written for it.
 const MAX_KILLS: u64 = 10_000;
 
+/// What connections to sandboxes need.
+pub struct Setup {
+    /// Where the directories are that are mounted into sandboxes.
+    pub root: PathBuf,
+    /// abx-init; empty where there is none for this machine.
+    pub program: &'static [u8],
+    /// What says which process is a sandbox's.
+    pub engine: Arc<dyn Engine>,
+    /// The table.
+    pub store: Store,
+    /// Told of terminals that write.
+    pub usage: Usage,
+    /// Woken when commands have ended.
+    pub ends: Ends,
+    /// Output that is kept of each command, in bytes of each of the two.
+    pub keep: u32,
+}
+
 /// The handle. Cheap to clone.
 #[derive(Clone)]
 pub struct Guests(Arc<Inner>);
@@ -121,16 +139,9 @@ struct Live {
 }
 
 impl Guests {
-    /// Connections to the sandboxes of this table, with directories below `root`. Starts nothing by itself.
-    pub fn new(
-        root: PathBuf,
-        program: &'static [u8],
-        engine: Arc<dyn Engine>,
-        store: Store,
-        usage: Usage,
-        ends: Ends,
-        keep: u32,
-    ) -> Self {
+    /// Connections to the sandboxes of a table. Starts nothing by itself.
+    pub fn new(setup: Setup) -> Self {
+        let Setup { root, program, engine, store, usage, ends, keep } = setup;
         let places = Places::new(root, program);
         let since = clock::now();
         let slots = Mutex::default();

@@ -1,6 +1,5 @@
 //! What this module uses of the library.
 
-pub(super) use bollard::body_full;
 pub(super) use bollard::container::PathStatResponse;
 pub(super) use bollard::errors::Error;
 #[cfg(test)]
@@ -15,6 +14,6 @@ pub(super) use bollard::query_parameters::{
     CommitContainerOptionsBuilder, ContainerArchiveInfoOptionsBuilder, CreateContainerOptionsBuilder,
     CreateImageOptionsBuilder, ListImagesOptionsBuilder, RemoveContainerOptionsBuilder,
     RemoveImageOptionsBuilder, RenameContainerOptionsBuilder, ResizeExecOptionsBuilder,
-    StopContainerOptionsBuilder, TagImageOptionsBuilder, UploadToContainerOptionsBuilder,
+    StopContainerOptionsBuilder, TagImageOptionsBuilder,
 };
 pub(super) use bollard::{API_DEFAULT_VERSION, BollardRequest as Request, Docker};

@@ -1,9 +1,11 @@
 //! abx-init as the main program of a sandbox.
 
 use bytes::Bytes;
+use futures_util::{StreamExt, stream};
 
-use super::api::{ImageInspect, Mount, MountType, UploadToContainerOptionsBuilder, body_full};
-use super::link::{About, Link, ORDINARY, SLOW};
+use super::api::{ImageInspect, Mount, MountType};
+use super::archive;
+use super::link::{About, Link, ORDINARY};
 use super::snapshot::optional;
 use crate::engine::{CreateSpec, EngineError, GUEST_DIR, GUEST_PROGRAM, GUEST_SOCKET, labels};
 
@@ -135,13 +137,10 @@ impl Guest {
     /// Copies the program into a container that was made for it.
     pub(super) async fn copy(&self, link: &Link, id: &str) -> Result<(), EngineError> {
         let path = std::path::Path::new(&self.source).join(GUEST_PROGRAM);
-        let failed = |error: std::io::Error| EngineError::Failed { call: "create", text: error.to_string() };
-        let archive = archive(&std::fs::read(path).map_err(failed)?);
-        let options = UploadToContainerOptionsBuilder::new().path(GUEST_DIR).build();
-        link.call("create", SLOW, About::Sandbox(id), |client| async move {
-            client.docker.upload_to_container(id, Some(options), body_full(archive)).await
-        })
-        .await
+        let whole = std::fs::read(path)
+            .and_then(|program| archived(&program))
+            .map_err(|error| EngineError::Failed { call: "create", text: error.to_string() })?;
+        archive::write(link, id, GUEST_DIR, stream::once(async { Ok(whole) }).boxed()).await
     }
 }
 
@@ -154,28 +153,17 @@ pub(super) fn is_not_shared(error: &EngineError) -> bool {
         || text.contains("mounts denied")
 }
 
-/// Bytes of a block of an archive.
-const BLOCK: usize = 512;
-
-/// An archive (ustar) that holds the program alone.
-fn archive(program: &[u8]) -> Bytes {
-    let mut header = [0_u8; BLOCK];
-    let mut put = |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
-    put(0, GUEST_PROGRAM);
-    put(100, "0000755");
-    put(108, "0000000");
-    put(116, "0000000");
-    put(124, &format!("{:011o}", program.len()));
-    put(136, "00000000000");
-    // The sum is taken with blanks in its own place.
-    put(148, "        ");
-    put(156, "0");
-    put(257, "ustar");
-    put(263, "00");
-    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
-    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    let padding = program.len().next_multiple_of(BLOCK) - program.len();
-    [&header[..], program, &vec![0; padding + 2 * BLOCK]].concat().into()
+/// An archive that holds the program alone.
+fn archived(program: &[u8]) -> std::io::Result<Bytes> {
+    let mut header = tar::Header::new_ustar();
+    header.set_mode(0o755);
+    header.set_size(program.len() as u64);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    let mut archive = tar::Builder::new(Vec::new());
+    archive.append_data(&mut header, GUEST_PROGRAM, program)?;
+    archive.into_inner().map(Bytes::from)
 }
 
 #[cfg(test)]

@@ -42,6 +42,8 @@ struct Output {
 pub(super) struct Command {
     /// What is said of it; counts and followers are filled in when it is said.
     pub(super) record: Entry,
+    /// Whether it goes on without a follower.
+    pub(super) detached: bool,
     /// How long it is held without its follower.
     pub(super) orphan: Duration,
     /// Who follows it.
@@ -98,9 +100,9 @@ impl Command {
                 argv: clipped(&run.argv),
                 pid: started.pid,
                 started_ms: now_ms(),
-                detached: run.detached,
                 ..Entry::default()
             },
+            detached: run.detached,
             orphan: Duration::from_millis(run.orphan_ms.into()),
             followers: Vec::new(),
             input: Input::new(started.input, key),
@@ -179,14 +181,6 @@ impl Command {
         if let Some(terminal) = &mut self.terminal {
             terminal.resize(ours, size);
         }
-    }
-
-    /// The process group that types on the terminal, if that is not the command's own.
-    pub(super) fn foreground(&self) -> Option<u32> {
-        self.terminal.as_ref()?;
-        let group = rustix::termios::tcgetpgrp(self.outputs[0].from.as_ref()?).ok()?;
-        let group = group.as_raw_nonzero().get().unsigned_abs();
-        (group != self.record.pid).then_some(group)
     }
 
     /// Asks for a fresh screen for a follower; what is written from now on waits for it.

@@ -72,10 +72,6 @@ impl Guest {
             Kind::Signal => self.signal(stream, &Signal::decode(&payload)?),
             Kind::List => self.list(stream),
             Kind::Peek => self.peek(stream, &Peek::decode(&payload)?),
-            Kind::Forget => {
-                let id = String::from_utf8(payload).map_err(|_| Lost)?;
-                self.forget(stream, &id)
-            }
             _ => Err(Lost),
         }
     }
@@ -131,8 +127,8 @@ impl Guest {
     }
 
     fn run(&mut self, stream: u32, run: Run) -> Result<(), Lost> {
-        if let Some(key) = self.table.with_id(&run.id) {
-            return self.run_again(stream, key, &run);
+        if self.table.with_id(&run.id).is_some() {
+            return self.run_again(stream, &run);
         }
         if self.stop.is_some() {
             return self.refuse(stream, Failed::STOPPING, "the sandbox is being stopped");
@@ -149,11 +145,11 @@ impl Guest {
             Ok(started) => started,
             Err(failed) => return self.refuse(stream, failed.why, failed.text),
         };
-        self.say(Kind::Started, stream, &Started { id: run.id, pid }.encode());
-        if let (Some(window), Some(command)) = (run.window, self.table.get(key)) {
-            let mut follower = Follower::new(stream, window, [0, 0]);
+        self.say(Kind::Started, stream, &Started { pid }.encode());
+        if let Some(command) = self.table.get(key) {
+            let mut follower = Follower::new(stream, run.window, [0, 0]);
             follower.size = run.tty;
-            command.follow(follower, window);
+            command.follow(follower, run.window);
             self.streams.insert(stream, key);
         }
         self.touch(key);
@@ -177,15 +173,10 @@ impl Guest {
     }
 
     /// The same command is not started twice: whoever asks again follows it from its beginning.
-    fn run_again(&mut self, stream: u32, key: Key, run: &Run) -> Result<(), Lost> {
-        let Some(window) = run.window else {
-            let pid = self.table.get(key).map_or(0, |command| command.record.pid);
-            self.say(Kind::Started, stream, &Started { id: run.id.clone(), pid }.encode());
-            return Ok(());
-        };
+    fn run_again(&mut self, stream: u32, run: &Run) -> Result<(), Lost> {
         let follow = Follow {
             id: run.id.clone(),
-            window,
+            window: run.window,
             writes: true,
             size: run.tty,
             scrollback: run.scrollback,
@@ -243,15 +234,11 @@ impl Guest {
         // Also where the command has ended, and its record is dropped: what it left behind is still its own.
         let dropped = Family { id: &request.id, leader: 0, reaped: true };
         let family = command.as_ref().map_or(dropped, |command| command.family());
-        let reached = request.all && processes::signal_all(family, signal);
+        let reached = processes::signal_all(family, signal);
         match known {
             None if !reached => return self.unknown(stream, &request.id),
             Some(true) if !reached => return self.refuse(stream, Failed::STATE, "the command has ended"),
             _ => {}
-        }
-        if let Some(command) = command.filter(|_| !request.all) {
-            let groups = [Some(command.record.pid), command.foreground()];
-            groups.into_iter().flatten().for_each(|group| processes::send_group(group, signal));
         }
         self.say(Kind::Done, stream, &[]);
         Ok(())
@@ -276,17 +263,6 @@ impl Guest {
         terminal.peek(asker, peek.scrollback);
         self.peeks.insert(stream);
         self.take_answers(key);
-        Ok(())
-    }
-
-    fn forget(&mut self, stream: u32, id: &str) -> Result<(), Lost> {
-        let Some(key) = self.table.with_id(id) else { return self.unknown(stream, id) };
-        let gone = |command: &mut Command| command.has_ended() && command.followers.is_empty();
-        if !self.table.get(key).is_some_and(gone) {
-            return self.refuse(stream, Failed::STATE, "the command has not ended, or somebody follows it");
-        }
-        self.table.forget(key);
-        self.say(Kind::Done, stream, &[]);
         Ok(())
     }
 }

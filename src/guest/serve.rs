@@ -58,7 +58,6 @@ pub(super) struct Guest {
     oom_watched: bool,
     /// Commands that something changed for.
     ready: VecDeque<Key>,
-    boot: u64,
 }
 
 impl Guest {
@@ -88,7 +87,6 @@ impl Guest {
             stalled: false,
             oom_watched: false,
             ready: VecDeque::new(),
-            boot: random(),
         })
     }
 
@@ -372,8 +370,6 @@ impl Guest {
             oldest: VERSION,
             newest: VERSION,
             build: super::start::BUILD.to_owned(),
-            boot: self.boot,
-            any_user: self.rights.any_user,
             uid: self.rights.uid,
         };
         link.say(Kind::Hello, NO_STREAM, &hello.encode());
@@ -399,7 +395,7 @@ impl Guest {
         for key in self.table.keys() {
             let Some(command) = self.table.get(key).filter(|c| !c.followers.is_empty()) else { continue };
             command.followers.clear();
-            if !command.record.detached && !command.has_ended() {
+            if !command.detached && !command.has_ended() {
                 let until = now + command.orphan;
                 command.held_until = Some(until);
                 self.timers.add(until, Timer::Orphan(key));
@@ -407,9 +403,4 @@ impl Guest {
             self.touch(key);
         }
     }
-}
-
-fn random() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    std::hash::RandomState::new().build_hasher().finish()
 }

@@ -11,8 +11,8 @@
 //! # Versions
 //! A running sandbox keeps the `abx-init` that it was started with, so `abxd` speaks every version since 1. Both skip
 //! kinds that they do not know. Fields are only ever added at the end of a payload: a reader ignores what follows those
-//! that it knows, and takes a default for those that are not there. What cannot be done so gets a new version, and
-//! [`Welcome`] says which one is spoken.
+//! that it knows, and takes a default (nothing, 0, false) for those that are not there at all. What cannot be done so
+//! gets a new version, and [`Welcome`] says which one is spoken.
 //!
 //! # Trust
 //! `abxd` trusts nothing that comes from inside: lengths are bounded here before anything is read, text is checked, and
@@ -116,8 +116,6 @@ kinds! {
     List = 10,
     /// To the guest: [`Peek`]. Answered with `Screen`, or `Failed`.
     Peek = 11,
-    /// To the guest: an id as text. Its record and output are dropped, if it has ended. Answered with `Done` or `Failed`.
-    Forget = 12,
 
     /// From the guest: [`Hello`].
     Hello = 64,
@@ -214,11 +212,16 @@ pub trait Payload: Sized {
     /// Writes it.
     fn encode(&self) -> Vec<u8>;
 
-    /// Reads it; what follows the known fields is ignored.
+    /// Reads it. What follows the known fields is ignored; those that an older sender did not have get their defaults.
     ///
     /// # Errors
-    /// When a field does not decode.
+    /// When a field does not decode, or is cut off.
     fn decode(payload: &[u8]) -> Result<Self, Malformed>;
+}
+
+/// Takes a field of a payload; its default where the payload has ended before it.
+fn field<T: Field + Default>(from: &mut &[u8]) -> Result<T, Malformed> {
+    if from.is_empty() { Ok(T::default()) } else { T::take(from) }
 }
 
 macro_rules! integers {

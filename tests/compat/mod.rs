@@ -2,6 +2,8 @@
 //!
 //! A fixture is a dump of a table that the version of its name made. It never changes.
 
+mod wire;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -269,9 +269,9 @@ fn sandboxes_whose_directories_were_removed_are_called_through_the_engine() {
     assert_eq!(says(&world, "a", PARENT), "1");
     assert_eq!(world.call("terminal.list", json!({"session": "a"})), json!([]));
     world.call("session.stop", json!({"name": "a"}));
-    world.call("session.delete", json!({"name": "a"}));
-    world.start("b");
-    assert_eq!(says(&world, "b", PARENT), "1");
+    world.call("session.resume", json!({"name": "a"}));
+    assert_eq!(says(&world, "a", PARENT), "1");
+    assert!(world.home.root().join("run").is_dir(), "it was not made anew");
 }
 
 #[test]

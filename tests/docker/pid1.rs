@@ -74,13 +74,15 @@ fn empty_image(name: &str) -> String {
 fn it_is_pid_1_of_a_container_that_holds_nothing_and_stops_at_once() {
     let Some(container) = Container::start(None, &[]) else { return };
     let mut talk = container.connect();
-    assert!(talk.hello.any_user);
+    assert_eq!(talk.hello.uid, 0);
     assert_eq!(talk.refused(Kind::Run, &sh("1", "true").encode()).why, Failed::NOT_FOUND);
     assert_eq!(
         talk.refused(Kind::Run, &Run { user: Some("x".to_owned()), ..sh("2", "") }.encode()).why,
         Failed::NO_USER
     );
-    let version = talk.run(&command("3", &["/dev/.abx/abx-init", "--version"]));
+    let mut version = command("3", &["/dev/.abx/abx-init", "--version"]);
+    version.env.push(b"HOME=/".to_vec());
+    let version = talk.run(&Run { user: Some("7:8".to_owned()), ..version });
     assert_eq!(version.text(), format!("abx-init {}\n", env!("CARGO_PKG_VERSION")));
     assert_eq!(container.stop(), "0");
 }
@@ -120,7 +122,7 @@ fn a_signal_for_all_reaches_a_user_whose_processes_may_not_be_traced() {
     let script = "(setsid sh -c 'echo go; exec sleep 300' &) ; sleep 300";
     let (stream, _) = talk.start(&Run { user: Some("1234:1234".to_owned()), ..sh("1", script) });
     talk.read_to(stream, b"go\n");
-    talk.signal("1", 9, true);
+    talk.signal("1", 9);
     assert_eq!(talk.finish(stream).exited.signal, 9);
     until("nothing sleeps", || {
         let run = Run { id: format!("p{}", rand()), ..sh("", "ps | grep '[s]leep 300'; true") };

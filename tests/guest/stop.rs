@@ -40,7 +40,7 @@ fn nothing_is_started_while_the_sandbox_is_being_stopped_and_a_second_term_chang
     talk.read_to(stream, b"ready\n");
     guest.term();
     let refused = until("it is being stopped", || {
-        let stream = talk.ask(Kind::Run, &Run { window: None, ..sh("2", "true") }.encode());
+        let stream = talk.ask(Kind::Run, &Run { window: 0, ..sh("2", "true") }.encode());
         let (kind, payload) = talk.receive(stream);
         (kind == Kind::Failed).then(|| Failed::decode(&payload).unwrap())
     });

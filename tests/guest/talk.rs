@@ -106,7 +106,6 @@ impl Talk {
     pub(crate) fn start(&mut self, run: &Run) -> (u32, u32) {
         let stream = self.ask(Kind::Run, &run.encode());
         let started: abx::guest::wire::Started = self.expect(stream, Kind::Started);
-        assert_eq!(started.id, run.id);
         (stream, started.pid)
     }
 
@@ -185,8 +184,8 @@ impl Talk {
     }
 
     /// Sends a signal.
-    pub(crate) fn signal(&mut self, id: &str, signal: u8, all: bool) {
-        let request = abx::guest::wire::Signal { id: id.to_owned(), signal, all };
+    pub(crate) fn signal(&mut self, id: &str, signal: u8) {
+        let request = abx::guest::wire::Signal { id: id.to_owned(), signal };
         let stream = self.ask(Kind::Signal, &request.encode());
         assert_eq!(self.receive(stream).0, Kind::Done);
     }
@@ -217,7 +216,7 @@ pub(crate) fn command(id: &str, argv: &[&str]) -> Run {
         argv: argv.iter().map(|argument| argument.as_bytes().to_vec()).collect(),
         env: vec![b"PATH=/usr/local/bin:/usr/bin:/bin".to_vec()],
         keep: 1 << 20,
-        window: Some(WINDOW),
+        window: WINDOW,
         orphan_ms: 60_000,
         ..Run::default()
     }

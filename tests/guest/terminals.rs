@@ -97,7 +97,7 @@ fn a_follower_that_stops_reading_holds_nobody_up_and_gets_a_fresh_screen() {
     let guest = Guest::start();
     let mut talk = guest.connect();
     let script = "stty -echo; echo go; read -r x; seq 1 300000; echo end-of-flood; read -r x; echo bye";
-    let (frozen, _) = talk.start(&Run { window: Some(1000), ..terminal("1", "main", script) });
+    let (frozen, _) = talk.start(&Run { window: 1000, ..terminal("1", "main", script) });
     let (quick, _) = attach(&mut talk, &follow("main", None, true));
     type_in(&mut talk, quick, "\n");
     talk.read_to(quick, b"end-of-flood\r\n");

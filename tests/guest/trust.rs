@@ -18,7 +18,6 @@ fn a_frame_that_makes_no_sense_ends_the_connection_and_nothing_else() {
         frame(Kind::Run, 0, &sh("1", "true").encode()),
         frame(Kind::Hello, 1, b""),
         frame(Kind::Welcome, 0, &Welcome { version: 1 }.encode()),
-        frame(Kind::Forget, 1, &[0xff]),
         vec![Kind::Run as u8, 0xff, 0xff, 0xff, 0, 0, 0, 1],
         [frame(Kind::Run, 1, &sh("2", "sleep 9").encode()), frame(Kind::List, 1, b"")].concat(),
     ];

@@ -1,5 +1,6 @@
 //! A daemon on a real engine, whose containers and images go when the test ends.
 
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -41,6 +42,9 @@ impl World {
     /// behind it.
     pub(crate) fn restart(&mut self, fault: Option<&str>) {
         drop(self.daemon.take());
+        // What was ended may be a program around it.
+        let gone = || UnixStream::connect(self.home.socket()).is_err().then_some(());
+        until("the daemon to be gone", gone);
         let mut command = (self.launch)(&self.home);
         if let Some(point) = fault {
             let action = if point.contains('=') { "" } else { "=kill" };

@@ -7,6 +7,7 @@ use tokio::io::{AsyncWriteExt, copy};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
+use super::command::line;
 use super::{CONNECT_LIMIT, Guests, Slot};
 use crate::engine::{Chunk, EngineError, ExecIo, ExecSpec, Observed};
 
@@ -28,6 +29,9 @@ impl Guests {
 
 /// abx-init as the main program was started from, also where its directory was taken away since.
 const PROGRAM: &str = "/proc/1/exe";
+
+/// Lines of one bridge's complaints that are logged: it has one, and ends with it. What comes from inside is not trusted.
+const MAX_COMPLAINTS: u32 = 3;
 
 /// As root: abx-init takes calls from its own user alone.
 fn spec() -> ExecSpec {
@@ -52,6 +56,7 @@ async fn carry(socket: UnixStream, io: ExecIo) {
         let _ = input.shutdown().await;
     };
     let outward = async {
+        let mut complaints = 0;
         while let Some(Ok(chunk)) = output.next().await {
             match chunk {
                 Chunk::Stdout(bytes) => {
@@ -59,8 +64,11 @@ async fn carry(socket: UnixStream, io: ExecIo) {
                         break;
                     }
                 }
+                Chunk::Stderr(_) if complaints == MAX_COMPLAINTS => {}
                 Chunk::Stderr(text) => {
-                    tracing::warn!(text = ?String::from_utf8_lossy(&text), "a bridge to a sandbox complains");
+                    complaints += 1;
+                    let text = line(&String::from_utf8_lossy(&text));
+                    tracing::warn!(text, "a bridge to a sandbox complains");
                 }
             }
         }

@@ -16,7 +16,7 @@ use super::link::Opened;
 use super::stream::Item;
 use super::{Guests, Live};
 use crate::engine::{EngineError, ExecIo, ExecSpec, ExecState, Observed, WindowSize};
-use crate::guest::wire::{Failed, Kind, MAX_TO_GUEST, Payload, Run, Size};
+use crate::guest::wire::{self, Failed, Kind, MAX_TO_GUEST, Payload, Run, Size};
 use crate::model::session::{Operation, Session, Status};
 
 /// Output that may be on its way to us, in bytes: enough that a command never waits for a credit that is under way.
@@ -159,7 +159,12 @@ impl Guests {
         deadline: Instant,
     ) -> Result<Option<Option<Failed>>, EngineError> {
         match self.0.next(live, open, deadline).await? {
-            Some(Item::Answer(Kind::Started, _)) => return Ok(Some(None)),
+            Some(Item::Answer(Kind::Started, payload)) => {
+                if let Ok(started) = wire::Started::decode(&payload) {
+                    tracing::debug!(session = %live.session, pid = started.pid, "a command runs");
+                    return Ok(Some(None));
+                }
+            }
             Some(Item::Answer(Kind::Failed, payload)) => {
                 if let Ok(failed) = Failed::decode(&payload) {
                     return Ok(Some(Some(failed)));
@@ -281,7 +286,7 @@ fn request(live: &Live, spec: &ExecSpec, detached: bool, terminal: Option<&str>,
         stdin: spec.stdin,
         detached,
         keep,
-        window: Some(WINDOW),
+        window: WINDOW,
         orphan_ms: u32::try_from(ORPHAN_LIMIT.as_millis()).unwrap_or(u32::MAX),
         scrollback: SCROLLBACK,
     }

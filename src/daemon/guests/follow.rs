@@ -127,7 +127,7 @@ impl Guests {
         self.require_thawed(session)?;
         let live = self.live(session).await?.ok_or_else(lost)?;
         let signal = u8::try_from(signal).unwrap_or_default();
-        let request = Signal { id: id.to_owned(), signal, all: true }.encode();
+        let request = Signal { id: id.to_owned(), signal }.encode();
         let open = live.link.open(Kind::Signal, &request, 0).ok_or_else(lost)?;
         match self.0.answer(&live, &open).await? {
             (Kind::Done, _) => Ok(true),

@@ -1,6 +1,6 @@
 //! The payloads. Those that stand within another (`Size`, `Exited`) never change.
 
-use super::{Field, Malformed, Payload};
+use super::{Field, Malformed, Payload, field};
 
 macro_rules! payloads {
     ($($(#[doc = $doc:literal])+ $name:ident { $($(#[doc = $fdoc:literal])+ $field:ident: $type:ty,)+ })+) => {$(
@@ -17,7 +17,7 @@ macro_rules! payloads {
 
             fn decode(mut payload: &[u8]) -> Result<Self, Malformed> {
                 let from = &mut payload;
-                Ok(Self { $($field: <$type as Field>::take(from)?,)+ })
+                Ok(Self { $($field: field::<$type>(from)?,)+ })
             }
         }
 
@@ -42,10 +42,6 @@ payloads! {
         newest: u16,
         /// The build, as `abx-init --version` prints it.
         build: String,
-        /// Different at each start of the sandbox.
-        boot: u64,
-        /// Whether it can run commands as any user; without the capabilities for that, only as its own.
-        any_user: bool,
         /// The user that it runs as.
         uid: u32,
     }
@@ -87,8 +83,8 @@ payloads! {
         detached: bool,
         /// Output that is kept for those who come later, in bytes, of each of the two.
         keep: u32,
-        /// Credit for output of this stream; none is no follower: the stream ends with `Started`.
-        window: Option<u32>,
+        /// Credit for output of this stream. A follower without any waits for the end alone.
+        window: u32,
         /// How long a command that is not detached waits for a follower after its connection was lost, in milliseconds.
         orphan_ms: u32,
         /// Lines of scrollback that the terminal keeps.
@@ -97,8 +93,6 @@ payloads! {
 
     /// It runs.
     Started {
-        /// Its id.
-        id: String,
         /// Its process id in the sandbox.
         pid: u32,
     }
@@ -147,14 +141,12 @@ payloads! {
         bytes: u32,
     }
 
-    /// A signal for a command.
+    /// A signal for all that a command started, whatever group or session it is in.
     Signal {
         /// Its id, or the terminal's name.
         id: String,
         /// The signal's number.
         signal: u8,
-        /// Whether all that it started gets it, too, whatever group or session it is in; otherwise its process group.
-        all: bool,
     }
 
     /// How a command ended.
@@ -197,8 +189,6 @@ payloads! {
         followers: u32,
         /// The terminal's size, if it is one.
         size: Option<Size>,
-        /// Whether it goes on without a follower.
-        detached: bool,
     }
 
     /// Which screen to show.

@@ -11,7 +11,7 @@ fn run() -> Run {
         terminal: "main".to_owned(),
         stdin: true,
         keep: 1 << 20,
-        window: Some(9),
+        window: 9,
         ..Run::default()
     }
 }
@@ -37,11 +37,26 @@ fn a_payload_of_a_newer_version_is_read_as_far_as_it_is_known() {
 }
 
 #[test]
+fn a_payload_of_an_older_version_has_defaults_for_what_it_did_not_know() {
+    let whole = Exited { code: 7, signal: 1, oom: true, stdout: 2, stderr: 3 }.encode();
+    let older = Exited { code: 7, signal: 1, ..Exited::default() };
+    assert_eq!(Exited::decode(&whole[..5]), Ok(older));
+    assert_eq!(Welcome::decode(b""), Ok(Welcome::default()));
+}
+
+#[test]
 fn what_is_cut_off_or_lies_about_its_length_is_refused_without_reserving_it() {
     let whole = run().encode();
     for cut in 0..whole.len() {
-        assert!(Run::decode(&whole[..cut]).is_err(), "{cut} bytes");
+        // Where a field ends the rest has its defaults, and nothing else is made up.
+        if let Ok(read) = Run::decode(&whole[..cut]) {
+            let again = read.encode();
+            assert!(again.starts_with(&whole[..cut]), "{cut} bytes");
+            assert!(again[cut..].iter().all(|byte| *byte == 0), "{cut} bytes");
+        }
     }
+    assert!(Run::decode(&whole[..whole.len() - 1]).is_err());
+    assert!(Run::decode(&whole[..3]).is_err());
     let huge = u32::MAX.to_be_bytes();
     assert!(Vec::<Vec<u8>>::take(&mut huge.as_slice()).is_err());
     assert!(String::take(&mut [0, 0, 0, 1, 0xff].as_slice()).is_err());

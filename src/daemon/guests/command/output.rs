@@ -29,6 +29,7 @@ pub(super) struct Output {
     id: String,
     shared: Arc<Shared>,
     open: Arc<Opened>,
+    tty: bool,
     writes: bool,
     scrollback: u32,
     /// Bytes taken so far.
@@ -49,7 +50,8 @@ impl Output {
     ) -> Self {
         let (id, shared) = (id.to_owned(), Arc::clone(shared));
         let (writes, scrollback, (stdout, stderr)) = (terms.stdin, terms.scrollback, terms.from);
-        Self { guests, session, id, shared, open, writes, scrollback, stdout, stderr, owed: 0 }
+        let tty = terms.tty;
+        Self { guests, session, id, shared, open, tty, writes, scrollback, stdout, stderr, owed: 0 }
     }
 
     /// The next piece; none at the command's end, which is noted by then. Whoever asks has passed on all before it:
@@ -61,6 +63,7 @@ impl Output {
                 Some(Item::Output(source, bytes)) => return Some(Ok(self.take(source, bytes))),
                 Some(Item::Answer(Kind::Exited, payload)) => match Exited::decode(&payload) {
                     Ok(exited) => {
+                        self.miss(exited.stdout, exited.stderr);
                         self.shared.end(End::exited(exited.code, exited.oom));
                         return None;
                     }
@@ -112,12 +115,16 @@ impl Output {
     }
 
     fn goes_on_at(&mut self, following: &Following) {
-        let missing = following.stdout_from.saturating_sub(self.stdout)
-            + following.stderr_from.saturating_sub(self.stderr);
-        if missing > 0 && following.size.is_none() {
+        self.miss(following.stdout_from, following.stderr_from);
+        (self.stdout, self.stderr) = (following.stdout_from, following.stderr_from);
+    }
+
+    /// Notes what of a command's output did not come, which now stands there. A terminal's is painted anew instead.
+    fn miss(&self, stdout: u64, stderr: u64) {
+        let missing = stdout.saturating_sub(self.stdout) + stderr.saturating_sub(self.stderr);
+        if missing > 0 && !self.tty {
             tracing::warn!(exec = self.id, missing, "output was dropped while nobody followed a command");
         }
-        (self.stdout, self.stderr) = (following.stdout_from, following.stderr_from);
     }
 
     /// Follows the command on the sandbox's next connection. False when the sandbox has ended, and the command with it.

@@ -264,14 +264,20 @@ fn sandboxes_whose_directories_were_removed_are_called_through_the_engine() {
     let Some(mut world) = World::new() else { return };
     world.start("a");
     assert_eq!(says(&world, "a", PARENT), "1");
-    fs::remove_dir_all(world.home.root().join("run")).expect("removed");
+    let run = world.home.root().join("run");
+    fs::remove_dir_all(&run).expect("removed");
+    assert_eq!(says(&world, "a", PARENT), "1");
+    world.call("session.stop", json!({"name": "a"}));
+    world.call("session.resume", json!({"name": "a"}));
+    assert_eq!(says(&world, "a", PARENT), "1");
+    fs::remove_dir_all(&run).expect("removed");
     world.restart(None);
     assert_eq!(says(&world, "a", PARENT), "1");
     assert_eq!(world.call("terminal.list", json!({"session": "a"})), json!([]));
     world.call("session.stop", json!({"name": "a"}));
     world.call("session.resume", json!({"name": "a"}));
     assert_eq!(says(&world, "a", PARENT), "1");
-    assert!(world.home.root().join("run").is_dir(), "it was not made anew");
+    assert!(run.is_dir(), "it was not made anew");
 }
 
 #[test]

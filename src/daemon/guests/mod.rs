@@ -263,8 +263,12 @@ impl Guests {
             slot
         }));
         let mut accepting = slot.accepting.lock().unwrap_or_else(PoisonError::into_inner);
-        if accepting.as_ref().is_some_and(|task| !task.is_finished()) {
-            return Ok(());
+        if let Some(task) = accepting.as_ref().filter(|task| !task.is_finished()) {
+            if self.0.places.is_bound(id) {
+                return Ok(());
+            }
+            // Somebody removed the directory, and it may have been made anew since: nobody finds this one any more.
+            task.abort();
         }
         let listener = self.0.places.bind(id)?;
         let task = tokio::spawn(accept::run(Arc::downgrade(&self.0), Arc::clone(&slot), listener));

@@ -86,6 +86,11 @@ impl Places {
         Ok(listener)
     }
 
+    /// Whether a session's directory has a socket.
+    pub(super) fn is_bound(&self, id: &SessionId) -> bool {
+        self.directory(id).is_ok_and(|dir| dir.join(SOCKET).exists())
+    }
+
     /// Removes what a crash left half made. Only while nothing is being made.
     pub(super) fn remove_unfinished(&self) {
         let dirs = self.all().into_iter().filter_map(|id| self.directory(&id).ok());

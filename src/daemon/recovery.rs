@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 
-use super::agents;
 use super::clock;
 use super::driver::{Driver, Held};
 use super::failure::Failure;
+use super::orphans;
 use crate::engine::labels;
 use crate::engine::{EngineError, Image, Observed, RunState};
 use crate::model::id::{SessionId, SnapshotId};
@@ -53,6 +53,9 @@ impl Driver {
         }
         // A container that was taken over from the older tool has no label by which it could be found again.
         if observed.is_none() && held.session.sandbox_id.is_some() && held.session.external.is_none() {
+            if let Some(image) = &held.session.image_id {
+                self.0.engine.sweep_image(image).await?;
+            }
             self.commit(held, |s| s.sandbox_id = None).await?;
         }
         if let Some(observed) = observed.filter(|o| held.session.sandbox_id.as_ref() != Some(&o.id)) {
@@ -86,6 +89,11 @@ impl Driver {
     /// Finishes or takes back an operation that was cut off. The row may be gone afterwards.
     pub(super) async fn recover_held(&self, held: &mut Held) -> Result<(), Failure> {
         self.settle_replaced(held).await?;
+        if !matches!(held.session.operation, Some(Operation::Delete | Operation::DeleteKeep)) {
+            // Before anything runs again: an image that is still being made would be of files that change under it.
+            self.settle_snapshots(&held.session.id).await?;
+            self.refresh(held);
+        }
         let observed = self.observe(&held.session).await?;
         let decision = recover(&held.session, seen(observed.as_ref()));
         tracing::info!(session = %held.session.name, operation = ?held.session.operation, ?decision, "an operation was cut off");
@@ -114,8 +122,6 @@ impl Driver {
                 }
             }
         }
-        self.settle_snapshots(&held.session.id).await?;
-        self.refresh(held);
         Ok(())
     }
 
@@ -129,7 +135,7 @@ impl Driver {
                 tracing::info!(session = %held.session.name, container = extra.name, "removing a second container");
                 self.0.engine.remove(&extra.id).await?;
             }
-        } else if let Some(left) = ours.first()
+        } else if let Some(left) = ours.iter().find(|o| o.state != RunState::Created)
             && self.0.engine.inspect(&recorded).await?.is_none()
         {
             let id = left.id.clone();
@@ -171,12 +177,8 @@ impl Driver {
             }
             (SnapshotState::Creating, None) => {
                 tracing::info!(snapshot = snapshot.name, "dropping a snapshot that was never made");
-                let id = snapshot.id.clone();
-                let dropped = self.0.store.write(move |tx| {
-                    agents::forget(tx, id.as_str())?;
-                    tx.delete_snapshot(&id)
-                });
-                dropped.await?;
+                let unmade = snapshot.clone();
+                self.0.store.write(move |tx| orphans::drop_snapshot(tx, &unmade)).await?;
             }
         }
         Ok(())
@@ -223,6 +225,7 @@ impl Driver {
         session.operation.is_some()
             || session.status == Status::Unknown
             || ours.len() > 1
+            || recorded.is_none() && session.sandbox_id.is_some() && session.external.is_none()
             || recorded.is_some_and(|o| o.name != session.sandbox)
             || settle(session, seen(recorded), false).is_some()
     }

@@ -9,6 +9,7 @@ mod engine;
 mod exec;
 mod guest;
 mod link;
+mod orphans;
 mod pid1;
 mod pull;
 mod sessions;

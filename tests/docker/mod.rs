@@ -12,6 +12,7 @@ mod link;
 mod orphans;
 mod pid1;
 mod pull;
+mod reports;
 mod sessions;
 mod snapshot;
 mod terminals;

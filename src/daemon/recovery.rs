@@ -53,8 +53,10 @@ impl Driver {
         }
         // A container that was taken over from the older tool has no label by which it could be found again.
         if observed.is_none() && held.session.sandbox_id.is_some() && held.session.external.is_none() {
-            if let Some(image) = &held.session.image_id {
-                self.0.engine.sweep_image(image).await?;
+            if let Some(image) = &held.session.image_id
+                && let Err(error) = self.0.engine.sweep_image(image).await
+            {
+                tracing::warn!(%error, image, "an image that nothing needs stays until the next look at all of them");
             }
             self.commit(held, |s| s.sandbox_id = None).await?;
         }

@@ -287,10 +287,10 @@ impl Config {
     /// Every setting by its name in the file, for `abx doctor` and `daemon.info`: of a template what it sets itself.
     /// Environment values of templates are masked.
     pub fn explain(&self) -> Vec<(String, String, Source)> {
-        let mut rows = vec![("log.level".to_owned(), self.log.value.clone(), self.log.source.clone())];
-        if self.keep.source != Source::Default {
-            rows.push(("exec.keep".to_owned(), self.keep.value.to_string(), self.keep.source.clone()));
-        }
+        let mut rows = vec![
+            ("log.level".to_owned(), self.log.value.clone(), self.log.source.clone()),
+            ("exec.keep".to_owned(), self.keep.value.to_string(), self.keep.source.clone()),
+        ];
         let engine = match (&self.engine, &self.docker_host, &self.docker_context) {
             (Some(engine), ..) => Some((engine.value.clone(), engine.source.clone())),
             (None, Some(host), _) => Some((host.clone(), Source::Environment("DOCKER_HOST"))),

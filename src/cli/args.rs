@@ -208,7 +208,8 @@ and - is a tar stream on standard input or output.
 Into a directory that exists, SRC goes under its own name; else DST is its new
 name. SRC/. is the content of a directory alone. The session may be running,
 paused, stopped or saved. Files that go in belong to the user that commands run
-as. Symbolic links stay links; devices and pipes are left out.")]
+as. Symbolic links stay links. Between this machine and a session devices and pipes
+are left out.")]
 pub(crate) struct CpArgs {
     /// Keep the numbers of user and group of what goes in
     #[arg(short, long)]

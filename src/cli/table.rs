@@ -30,30 +30,23 @@ pub(crate) fn sessions(list: &[Listed<'_>], now: Timestamp) -> String {
     if list.is_empty() {
         return "No sessions found.".to_owned();
     }
-    let mut text = String::new();
-    let mut row = |cells: [&str; 5]| {
-        let [name, agent, status, duration, execs] = cells;
-        for (cell, width) in [(name, 20), (agent, 10), (status, 10), (duration, 12)] {
-            text.push_str(cell);
-            text.extend(padding(cell, width));
-            text.push(' ');
-        }
-        text.extend(padding(execs, 6));
-        text.push_str(execs);
-        text.push('\n');
-    };
-    row(["NAME", "AGENT", "STATUS", "DURATION", "EXECS"]);
-    for session in list {
-        row([
-            &clean(&session.name),
-            &clean(&session.agent),
-            &clean(&session.status),
-            &duration_since(&session.created_at, now),
-            &session.exec_count.to_string(),
-        ]);
-    }
-    text.pop();
-    text
+    let rows = list.iter().map(|session| {
+        [
+            clean(&session.name),
+            clean(&session.agent),
+            clean(&session.status),
+            duration_since(&session.created_at, now),
+            session.exec_count.to_string(),
+        ]
+    });
+    let columns = [
+        Column::left("NAME", 20),
+        Column::left("AGENT", 10),
+        Column::left("STATUS", 10),
+        Column::left("DURATION", 12),
+        Column::right("EXECS", 6),
+    ];
+    aligned(columns, rows)
 }
 
 /// The table of `snapshot list`.
@@ -61,28 +54,23 @@ pub(crate) fn snapshots(list: &[Snapshot]) -> String {
     if list.is_empty() {
         return "No snapshots found.".to_owned();
     }
-    let row = |cells: [&str; 5]| {
-        let [name, session, created, size, note] = cells;
-        let line = format!(
-            "{} {} {} {} {note}",
-            pad(name, 28),
-            pad(session, 20),
-            pad(created, 20),
-            pad_left(size, 9)
-        );
-        line.trim_end().to_owned()
-    };
-    let mut lines = vec![row(["NAME", "SESSION", "CREATED", "SIZE", "NOTE"])];
-    for snapshot in list {
-        lines.push(row([
-            &clean(&snapshot.name),
-            &clean(&snapshot.session),
-            &seconds(&snapshot.created_at),
-            &bytes(snapshot.size_bytes),
-            &clean(snapshot.note.as_deref().unwrap_or_default()),
-        ]));
-    }
-    lines.join("\n")
+    let rows = list.iter().map(|snapshot| {
+        [
+            clean(&snapshot.name),
+            clean(&snapshot.session),
+            seconds(&snapshot.created_at),
+            bytes(snapshot.size_bytes),
+            clean(snapshot.note.as_deref().unwrap_or_default()),
+        ]
+    });
+    let columns = [
+        Column::left("NAME", 28),
+        Column::left("SESSION", 20),
+        Column::left("CREATED", 20),
+        Column::right("SIZE", 9),
+        Column::left("NOTE", 0),
+    ];
+    aligned(columns, rows)
 }
 
 /// The table of `exec list`.
@@ -90,22 +78,23 @@ pub(crate) fn execs(list: &[ExecInfo], now: Timestamp) -> String {
     if list.is_empty() {
         return "No commands found.".to_owned();
     }
-    let row = |cells: [&str; 5]| {
-        let [id, session, status, started, cmd] = cells;
-        format!("{} {} {} {} {cmd}", pad(id, 36), pad(session, 20), pad(status, 10), pad(started, 10))
-    };
-    let mut lines = vec![row(["ID", "SESSION", "STATUS", "STARTED", "COMMAND"])];
-    lines.extend(list.iter().map(|exec| {
-        let status = exec.exit_code.map_or_else(|| clean(&exec.status), |code| format!("exited {code}"));
-        row([
-            &clean(&exec.id),
-            &clean(&exec.session),
-            &status,
-            &duration_since(&exec.started_at, now),
-            &command(&exec.cmd),
-        ])
-    }));
-    lines.join("\n")
+    let rows = list.iter().map(|exec| {
+        [
+            clean(&exec.id),
+            clean(&exec.session),
+            exec.exit_code.map_or_else(|| clean(&exec.status), |code| format!("exited {code}")),
+            duration_since(&exec.started_at, now),
+            command(&exec.cmd),
+        ]
+    });
+    let columns = [
+        Column::left("ID", 36),
+        Column::left("SESSION", 20),
+        Column::left("STATUS", 10),
+        Column::left("STARTED", 10),
+        Column::left("COMMAND", 0),
+    ];
+    aligned(columns, rows)
 }
 
 /// The table of `terminal list`.
@@ -113,30 +102,74 @@ pub(crate) fn terminals(list: &[TerminalInfo], now: Timestamp) -> String {
     if list.is_empty() {
         return "No terminals found.".to_owned();
     }
-    let row = |cells: [&str; 6]| {
-        let [session, terminal, size, clients, started, cmd] = cells;
-        format!(
-            "{} {} {} {} {} {cmd}",
-            pad(session, 20),
-            pad(terminal, 12),
-            pad(size, 9),
-            pad_left(clients, 7),
-            pad(started, 10)
-        )
-    };
-    let mut lines = vec![row(["SESSION", "TERMINAL", "SIZE", "CLIENTS", "STARTED", "COMMAND"])];
-    lines.extend(list.iter().map(|terminal| {
-        let size = terminal.size.map(|size| format!("{}x{}", size.cols, size.rows)).unwrap_or_default();
-        row([
-            &clean(&terminal.session),
-            &clean(&terminal.terminal),
-            &size,
-            &terminal.clients.to_string(),
-            &duration_since(&terminal.started_at, now),
-            &command(&terminal.cmd),
-        ])
-    }));
-    lines.join("\n")
+    let rows = list.iter().map(|terminal| {
+        [
+            clean(&terminal.session),
+            clean(&terminal.terminal),
+            terminal.size.map(|size| format!("{}x{}", size.cols, size.rows)).unwrap_or_default(),
+            terminal.clients.to_string(),
+            duration_since(&terminal.started_at, now),
+            command(&terminal.cmd),
+        ]
+    });
+    let columns = [
+        Column::left("SESSION", 20),
+        Column::left("TERMINAL", 12),
+        Column::left("SIZE", 9),
+        Column::right("CLIENTS", 7),
+        Column::left("STARTED", 10),
+        Column::left("COMMAND", 0),
+    ];
+    aligned(columns, rows)
+}
+
+/// A column: its title, how wide it is at least, and the side on which its blanks are.
+struct Column {
+    title: &'static str,
+    width: usize,
+    right: bool,
+}
+
+impl Column {
+    fn left(title: &'static str, width: usize) -> Self {
+        Self { title, width, right: false }
+    }
+
+    fn right(title: &'static str, width: usize) -> Self {
+        Self { title, width, right: true }
+    }
+}
+
+/// A table whose columns are as wide as what stands in them, and no less than they say.
+fn aligned<const N: usize>(mut columns: [Column; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let titles = std::array::from_fn(|at| columns[at].title.to_owned());
+    let rows: Vec<[String; N]> = std::iter::once(titles).chain(rows).collect();
+    // The last one is as long as it is.
+    for (at, column) in columns.iter_mut().enumerate().take(N - 1) {
+        let widest = rows.iter().map(|row| row[at].width()).max().unwrap_or_default();
+        column.width = column.width.max(widest);
+    }
+    let mut text = String::new();
+    for row in &rows {
+        let begin = text.len();
+        for (cell, Column { width, right, .. }) in row.iter().zip(&columns) {
+            if text.len() > begin {
+                text.push(' ');
+            }
+            let blanks = padding(cell, *width);
+            if *right {
+                text.extend(blanks);
+                text.push_str(cell);
+            } else {
+                text.push_str(cell);
+                text.extend(blanks);
+            }
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    }
+    text.pop();
+    text
 }
 
 /// A command as one short line.
@@ -266,14 +299,6 @@ fn seconds(instant: &str) -> String {
         Ok(Ok(instant)) => instant.to_string(),
         _ => clean(instant),
     }
-}
-
-fn pad(text: &str, width: usize) -> String {
-    text.chars().chain(padding(text, width)).collect()
-}
-
-fn pad_left(text: &str, width: usize) -> String {
-    padding(text, width).chain(text.chars()).collect()
 }
 
 /// The blanks that bring a text to this width.

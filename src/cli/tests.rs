@@ -299,3 +299,42 @@ fn what_does_not_exist_yet_is_not_listed() {
         assert!(!help.lines().any(|l| l.trim_start().starts_with(word)), "{word}");
     }
 }
+
+#[test]
+fn a_start_warns_of_a_clock_that_is_off_and_still_succeeds() {
+    let info = |skew_ms: i64| {
+        let engine = format!(
+            r#"{{"name":"docker","address":null,"source":null,"version":null,"api_version":null,"health":"ok","problem":null,"clock_skew_ms":{skew_ms}}}"#
+        );
+        let rest =
+            r#""version":"1","protocol":1,"pid":4,"home":"/h","socket":"/s","started_at":"","sessions":1"#;
+        result(&format!(r#"{{{rest},"engines":[{engine}],"settings":[],"notices":[]}}"#))
+    };
+    let warning = "Warning: the clock of docker is 3600 s off ours\n\
+                   Hint: set the engine's clock; restart its machine if it slept\n";
+    for (skew_ms, said) in [(3_600_000, warning), (-4_000, "")] {
+        let fake = Fake::answers(&[&result(&session("a")), &info(skew_ms)]);
+        let (exit, out, err) = abx(&fake, &["start", "a"]);
+        assert_eq!((exit, err.as_str()), (0, said));
+        assert!(out.starts_with("Session 'a' started."), "{out}");
+    }
+}
+
+#[test]
+fn a_status_without_a_daemon_says_how_to_start_one() {
+    let fake = Fake::answers(&[]);
+    std::fs::remove_file(fake.home().socket()).expect("it goes away");
+    let (exit, _, err) = abx(&fake, &["daemon", "status"]);
+    assert_eq!(exit, 6);
+    assert!(err.ends_with("Hint: abx daemon start\n"), "{err}");
+}
+
+#[test]
+fn doctor_says_to_restart_a_daemon_that_hangs() {
+    let fake = Fake::start(Script::default());
+    let (exit, out, _) = abx(&fake, &["doctor"]);
+    assert_eq!(exit, 1);
+    let daemon = out.split_once("FAILED   daemon").expect("its line").1;
+    let fix = daemon.split_once("fix: ").expect("what to do").1.lines().next();
+    assert_eq!(fix, Some("abx daemon restart"), "{out}");
+}

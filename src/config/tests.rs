@@ -165,7 +165,9 @@ fn how_much_output_is_kept_is_a_size_within_bounds() {
         std::fs::write(&file, text).expect("written");
         Config::load(&file, &Flags::default())
     };
-    assert_eq!(load("").expect("good").keep.value, 1024 * 1024);
+    let usual = load("").expect("good");
+    assert_eq!(usual.keep.value, 1024 * 1024);
+    assert!(usual.explain().iter().any(|row| row.0 == "exec.keep" && row.2 == Source::Default));
     let set = load("[exec]\nkeep = \"4m\"").expect("good");
     assert_eq!((set.keep.value, &set.keep.source), (4 << 20, &Source::File(file.clone())));
     assert!(set.explain().iter().any(|(name, value, _)| name == "exec.keep" && value == "4194304"));

@@ -4,7 +4,7 @@
 //! of that goes with them into a snapshot, and from there to a fork or back to the session.
 
 use crate::model::exec::Exec;
-use crate::model::id::{ExecId, SessionId, Timestamp};
+use crate::model::id::{ExecId, SessionId};
 use crate::model::session::{Session, Snapshot};
 use crate::proto::stream::AgentStart;
 use crate::store::Tx;
@@ -26,28 +26,22 @@ pub(super) struct Command {
 
 /// The first run of an agent in the files that a session or a snapshot has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mark {
-    exec: ExecId,
-    at: Timestamp,
-}
+pub(super) struct Mark(ExecId);
 
 impl Mark {
     /// The run that is this command.
     pub(super) fn of(exec: &Exec) -> Self {
-        Self { exec: exec.id.clone(), at: exec.started_at }
+        Self(exec.id.clone())
     }
 
-    /// The mark of a session or a snapshot, by its id, unless the agent could not be run at all.
+    /// The mark of a session or a snapshot, by its id. Once there was the time of the run before it.
     fn read(tx: &Tx<'_>, id: &str) -> Option<Self> {
         let text = tx.meta(&key(id))?;
-        let (at, exec) = text.split_once(' ')?;
-        let mark = Self { exec: ExecId::new(exec), at: Timestamp(at.parse().ok()?) };
-        let ended = tx.exec(&mark.exec).and_then(|exec| exec.ended.as_ref().map(|end| end.code));
-        (!ended.is_some_and(|code| NOT_RUN.contains(&code))).then_some(mark)
+        text.split_whitespace().last().map(|exec| Self(ExecId::new(exec)))
     }
 
     fn write(&self, tx: &mut Tx<'_>, id: &str) -> Result<(), StoreError> {
-        tx.set_meta(&key(id), &format!("{} {}", self.at.0, self.exec))
+        tx.set_meta(&key(id), self.0.as_str())
     }
 
     /// Keeps it, unless there is an older one.
@@ -62,15 +56,27 @@ impl Mark {
     }
 }
 
-/// Takes a mark back that is of this command.
+/// Takes back the marks of this command, which was not started: that of the session, and those that went with its files
+/// into snapshots.
 ///
 /// # Errors
 /// The store's.
 pub(super) fn take_back(tx: &mut Tx<'_>, session: &SessionId, exec: &ExecId) -> Result<(), StoreError> {
-    match Mark::read(tx, session.as_str()) {
-        Some(mark) if mark.exec == *exec => forget(tx, session.as_str()),
-        _ => Ok(()),
+    let snapshots = tx.snapshots_of(session).into_iter().map(|s| s.id.to_string());
+    for id in snapshots.chain([session.to_string()]) {
+        if Mark::read(tx, &id).is_some_and(|mark| mark.0 == *exec) {
+            forget(tx, &id)?;
+        }
     }
+    Ok(())
+}
+
+/// Lets the end of a command say whether it was run at all. Its row, which knows too, may be forgotten.
+///
+/// # Errors
+/// The store's.
+pub(super) fn ended(tx: &mut Tx<'_>, exec: &Exec, code: i32) -> Result<(), StoreError> {
+    if NOT_RUN.contains(&code) { take_back(tx, &exec.session, &exec.id) } else { Ok(()) }
 }
 
 /// Lets a snapshot that is about to be taken know of a run that is in the session's files.

@@ -18,8 +18,8 @@ use super::failure::Failure;
 use super::guests::{self, Guests};
 use super::usage::Usage;
 use crate::config::Config;
-use crate::engine::labels::SESSION_ID;
-use crate::engine::{About, Engine, EngineError, Observed};
+use crate::engine::labels::{REPLACED, SESSION_ID};
+use crate::engine::{About, Engine, EngineError, Observed, RunState};
 use crate::model::id::{SessionId, SessionName};
 use crate::model::session::{EngineKind, Session, Snapshot, SnapshotState};
 use crate::proto::errors::Kind;
@@ -257,8 +257,7 @@ impl Driver {
 
     /// As [`Driver::hold_id`], but none where an operation has the turn: that one settles the row itself.
     pub(super) fn try_hold_id(&self, id: &SessionId) -> Option<Held> {
-        let queue = self.queues().entry(id.clone()).or_default().clone();
-        let turn = queue.try_lock_owned().ok()?;
+        let turn = self.try_turn(id)?;
         let session = self.0.store.session_by_id(id);
         if session.is_none() {
             self.forget(id);
@@ -270,6 +269,12 @@ impl Driver {
     pub(super) async fn turn(&self, id: &SessionId) -> OwnedMutexGuard<()> {
         let queue = self.queues().entry(id.clone()).or_default().clone();
         queue.lock_owned().await
+    }
+
+    /// As [`Driver::turn`], but none where an operation has it.
+    pub(super) fn try_turn(&self, id: &SessionId) -> Option<OwnedMutexGuard<()>> {
+        let queue = self.queues().entry(id.clone()).or_default().clone();
+        queue.try_lock_owned().ok()
     }
 
     /// Drops the queue of an id that has no row any more.
@@ -293,7 +298,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Looks at the container behind a row: by id, or by label where the id was not recorded yet.
+    /// Looks at the container behind a row: by id, or by label where the id was not recorded yet. One that was never
+    /// started has nothing in it, and without a record nobody knows what it was made from: it is none.
     pub(super) async fn observe(&self, session: &Session) -> Result<Option<Observed>, EngineError> {
         if session.engine == EngineKind::External {
             return Ok(None);
@@ -301,7 +307,7 @@ impl Driver {
         if let Some(id) = &session.sandbox_id {
             return self.0.engine.inspect(id).await;
         }
-        Ok(self.containers_of(session).await?.into_iter().next())
+        Ok(self.containers_of(session).await?.into_iter().find(|o| o.state != RunState::Created))
     }
 
     /// The containers that abx made for a session: the one with its name, and one that is being replaced. The labels
@@ -316,10 +322,6 @@ impl Driver {
         Ok(all.into_iter().filter(ours).collect())
     }
 }
-
-/// Stands between a sandbox's name and eight characters of a container's id, in the name of a container whose place
-/// another one is taking.
-pub(super) const REPLACED: &str = "-replaced-";
 
 /// A name as names are kept: in NFC, so that two spellings of one name find one session.
 pub(super) fn composed(name: &str) -> std::borrow::Cow<'_, str> {

@@ -58,6 +58,9 @@ impl Driver {
     /// it already for somebody else.
     pub(super) async fn create_sandbox(&self, held: &mut Held, image: &str) -> Result<Observed, Failure> {
         self.check_mounts(&held.session).await?;
+        if held.session.operation != Some(Operation::Start) {
+            self.clear_unstarted(&held.session).await?;
+        }
         for attempt in 1..=NAME_TRIES {
             held.asked = true;
             fault::point("create.before").await;
@@ -101,6 +104,17 @@ impl Driver {
         ))
     }
 
+    /// Removes what is left of a create that was given up: the engine would give it back, and it may be of another
+    /// snapshot. A session that is being started had none.
+    async fn clear_unstarted(&self, session: &Session) -> Result<(), EngineError> {
+        for left in self.containers_of(session).await? {
+            if left.state == RunState::Created && session.sandbox_id.as_ref() != Some(&left.id) {
+                self.0.engine.remove(&left.id).await?;
+            }
+        }
+        Ok(())
+    }
+
     async fn check_mounts(&self, session: &Arc<Session>) -> Result<(), Failure> {
         let (this, session) = (self.clone(), Arc::clone(session));
         mounts::in_time(move || {
@@ -111,7 +125,7 @@ impl Driver {
         .await
     }
 
-    fn create_spec(&self, session: &Session, image: &str) -> CreateSpec {
+    pub(super) fn create_spec(&self, session: &Session, image: &str) -> CreateSpec {
         CreateSpec {
             session: session.clone(),
             sandbox: session.sandbox.clone(),

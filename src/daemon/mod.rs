@@ -17,6 +17,7 @@ pub mod guests;
 mod listener;
 pub mod logging;
 pub mod mounts;
+mod orphans;
 pub mod progress;
 mod rebuild;
 mod recovery;

@@ -1,18 +1,17 @@
 //! Bringing the table and the engine back together: at start, after the engine was away, and whenever something may
 //! have changed outside abx. Every decision is `model::reconcile`'s, and is logged.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use super::agents;
 use super::clock;
 use super::driver::{Driver, Held};
 use super::failure::Failure;
-use super::rebuild;
+use super::orphans;
 use crate::engine::labels;
 use crate::engine::{EngineError, Image, Observed, RunState};
 use crate::model::id::{SessionId, SnapshotId};
 use crate::model::reconcile::{Change, Recovery, Seen, recover, settle};
-use crate::model::session::{EngineKind, Operation, Runtime, Session, Snapshot, SnapshotState, Status};
+use crate::model::session::{EngineKind, Operation, Session, Snapshot, SnapshotState, Status};
 use crate::proto::errors::Kind;
 
 /// What the model calls what the engine saw.
@@ -54,6 +53,11 @@ impl Driver {
         }
         // A container that was taken over from the older tool has no label by which it could be found again.
         if observed.is_none() && held.session.sandbox_id.is_some() && held.session.external.is_none() {
+            if let Some(image) = &held.session.image_id
+                && let Err(error) = self.0.engine.sweep_image(image).await
+            {
+                tracing::warn!(%error, image, "an image that nothing needs stays until the next look at all of them");
+            }
             self.commit(held, |s| s.sandbox_id = None).await?;
         }
         if let Some(observed) = observed.filter(|o| held.session.sandbox_id.as_ref() != Some(&o.id)) {
@@ -87,6 +91,11 @@ impl Driver {
     /// Finishes or takes back an operation that was cut off. The row may be gone afterwards.
     pub(super) async fn recover_held(&self, held: &mut Held) -> Result<(), Failure> {
         self.settle_replaced(held).await?;
+        if !matches!(held.session.operation, Some(Operation::Delete | Operation::DeleteKeep)) {
+            // Before anything runs again: an image that is still being made would be of files that change under it.
+            self.settle_snapshots(&held.session.id).await?;
+            self.refresh(held);
+        }
         let observed = self.observe(&held.session).await?;
         let decision = recover(&held.session, seen(observed.as_ref()));
         tracing::info!(session = %held.session.name, operation = ?held.session.operation, ?decision, "an operation was cut off");
@@ -115,8 +124,6 @@ impl Driver {
                 }
             }
         }
-        self.settle_snapshots(&held.session.id).await?;
-        self.refresh(held);
         Ok(())
     }
 
@@ -130,7 +137,7 @@ impl Driver {
                 tracing::info!(session = %held.session.name, container = extra.name, "removing a second container");
                 self.0.engine.remove(&extra.id).await?;
             }
-        } else if let Some(left) = ours.first()
+        } else if let Some(left) = ours.iter().find(|o| o.state != RunState::Created)
             && self.0.engine.inspect(&recorded).await?.is_none()
         {
             let id = left.id.clone();
@@ -152,7 +159,11 @@ impl Driver {
         Ok(())
     }
 
-    async fn settle_snapshot(&self, snapshot: &Snapshot, image: Option<&Image>) -> Result<(), Failure> {
+    pub(super) async fn settle_snapshot(
+        &self,
+        snapshot: &Snapshot,
+        image: Option<&Image>,
+    ) -> Result<(), Failure> {
         match (snapshot.state, image) {
             (SnapshotState::Ready, _) => {}
             (SnapshotState::Deleting, _) => self.remove_snapshot(snapshot).await?,
@@ -168,12 +179,8 @@ impl Driver {
             }
             (SnapshotState::Creating, None) => {
                 tracing::info!(snapshot = snapshot.name, "dropping a snapshot that was never made");
-                let id = snapshot.id.clone();
-                let dropped = self.0.store.write(move |tx| {
-                    agents::forget(tx, id.as_str())?;
-                    tx.delete_snapshot(&id)
-                });
-                dropped.await?;
+                let unmade = snapshot.clone();
+                self.0.store.write(move |tx| orphans::drop_snapshot(tx, &unmade)).await?;
             }
         }
         Ok(())
@@ -220,6 +227,7 @@ impl Driver {
         session.operation.is_some()
             || session.status == Status::Unknown
             || ours.len() > 1
+            || recorded.is_none() && session.sandbox_id.is_some() && session.external.is_none()
             || recorded.is_some_and(|o| o.name != session.sandbox)
             || settle(session, seen(recorded), false).is_some()
     }
@@ -253,81 +261,6 @@ impl Driver {
         let observed = self.observe(&held.session).await?;
         self.apply(held, observed.as_ref(), restarted).await?;
         self.settle_replaced(held).await
-    }
-
-    /// A container of ours without a row: the table was lost, so the row is made again from the labels. The container
-    /// is looked at anew when its turn has come, for a deletion may have been under way.
-    async fn compare_container(&self, container: &Observed) -> Result<(), EngineError> {
-        let Some(id) = container.labels.get(labels::SESSION_ID).map(SessionId::new) else { return Ok(()) };
-        // What a user runs from an image of a sandbox has the labels, but not the name.
-        if self.0.store.session_by_id(&id).is_some() || !container.name.starts_with("session-") {
-            return Ok(());
-        }
-        let turn = self.turn(&id).await;
-        if self.0.store.session_by_id(&id).is_none()
-            && let Some(now) = self.0.engine.inspect(&container.id).await?
-        {
-            self.put_rebuilt(labels::rebuild(&now)).await;
-        }
-        drop(turn);
-        if self.0.store.session_by_id(&id).is_none() {
-            self.forget(&id);
-        }
-        Ok(())
-    }
-
-    /// Images of snapshots without a row, and snapshots that were being made or deleted.
-    async fn compare_images(&self, images: &HashMap<SnapshotId, Image>) -> Result<(), EngineError> {
-        let rows = self.0.store.snapshots(None);
-        let known: HashSet<&SnapshotId> = rows.iter().map(|s| &s.id).collect();
-        for snapshot in rows.iter().filter(|s| s.state != SnapshotState::Ready) {
-            // A session's own unsettled snapshots are settled with it, when its turn comes.
-            let busy = snapshot.session.as_ref().and_then(|id| self.0.store.session_by_id(id));
-            if busy.is_none_or(|s| s.operation.is_none() && snapshot.state == SnapshotState::Deleting)
-                && let Err(error) = self.settle_snapshot(snapshot, images.get(&snapshot.id)).await
-            {
-                tracing::warn!(%error, snapshot = snapshot.name, "cannot settle a snapshot");
-            }
-        }
-        for (id, image) in images.iter().filter(|(id, _)| !known.contains(id)) {
-            // In this order: a row is gone only after its tag, so that a tag without a row was not deleted by abx.
-            let has_row = self.0.store.snapshots(None).iter().any(|s| s.id == *id);
-            if !has_row && self.0.engine.image(&labels::snapshot_reference(id)).await?.is_some() {
-                self.put_rebuilt_snapshot(image).await;
-            }
-        }
-        Ok(())
-    }
-
-    async fn put_rebuilt(&self, row: Option<Session>) {
-        let Some(row) = row else { return };
-        tracing::warn!(session = %row.name, "made a row again from its container's labels");
-        let connects = (row.runtime == Runtime::Init).then(|| row.id.clone());
-        if let Err(error) = self.0.store.write(move |tx| rebuild::insert(tx, row)).await {
-            tracing::error!(%error, "cannot keep a row that was made again");
-        }
-        if let Some(id) = connects {
-            self.0.guests.expect(&id);
-        }
-    }
-
-    async fn put_rebuilt_snapshot(&self, image: &Image) {
-        let Some(snapshot) = labels::rebuild_snapshot(image) else { return };
-        let owner = labels::rebuild_from_snapshot(image);
-        tracing::warn!(snapshot = snapshot.name, "made a snapshot's row again from its image's labels");
-        let written = self
-            .0
-            .store
-            .write(move |tx| {
-                if let Some(owner) = owner.filter(|o| tx.session(&o.id).is_none()) {
-                    rebuild::insert(tx, owner)?;
-                }
-                rebuild::insert_snapshot(tx, snapshot)
-            })
-            .await;
-        if let Err(error) = written {
-            tracing::error!(%error, "cannot keep a snapshot's row that was made again");
-        }
     }
 }
 

@@ -113,8 +113,13 @@ async fn look_into(driver: &Driver, hints: Vec<Hint>) {
     let by_sandbox = |id: &str| sessions.iter().find(|s| s.sandbox_id.as_deref() == Some(id)).cloned();
     let mut touched: Vec<Arc<Session>> = Vec::new();
     for hint in &hints {
-        let (Hint::Sandbox(id) | Hint::Oom(id)) = hint;
-        let Some(session) = by_sandbox(id) else { continue };
+        let (Hint::Sandbox(id) | Hint::Oom(id) | Hint::Made(id)) = hint;
+        let Some(session) = by_sandbox(id) else {
+            if matches!(hint, Hint::Made(_)) {
+                compare_made(driver.clone(), id.clone());
+            }
+            continue;
+        };
         if matches!(hint, Hint::Oom(_)) && !driver.0.guests.note_kill(&session.id) {
             count_oom(driver, &session).await;
         }
@@ -131,6 +136,16 @@ async fn look_into(driver: &Driver, hints: Vec<Hint>) {
             }
         });
     }
+}
+
+/// Compares a container that no row has recorded: one that an operation is making now, or that was given up.
+fn compare_made(driver: Driver, id: String) {
+    tokio::spawn(async move {
+        if let Err(error) = driver.compare_made(&id).await {
+            tracing::debug!(%error, id, "will compare when the engine answers");
+            driver.0.compare.notify_one();
+        }
+    });
 }
 
 async fn count_oom(driver: &Driver, session: &Session) {

@@ -338,6 +338,10 @@ impl Engine for DockerEngine {
         snapshot::images(&self.link, home).await
     }
 
+    async fn sweep_image(&self, image_id: &str) -> Result<(), EngineError> {
+        snapshot::sweep(&self.link, image_id).await
+    }
+
     async fn remove_snapshot(&self, snapshot: &SnapshotId) -> Result<(), EngineError> {
         snapshot::remove(&self.link, snapshot).await
     }

@@ -2,6 +2,7 @@
 
 mod archive;
 mod gate;
+mod outside;
 mod script;
 mod seen;
 mod world;
@@ -16,7 +17,7 @@ use tokio::sync::mpsc;
 
 pub use self::archive::FakeFile;
 pub use self::gate::Gate;
-use self::world::{Container, Effect, State, conflict, has, no_image};
+use self::world::{Effect, State, conflict, has, no_image};
 use super::{
     About, Archive, ArchiveSource, CommitSpec, CreateSpec, Engine, EngineError, ExecIo, ExecSpec, ExecState,
     Hint, Image, Observed, PathStat, Progress, PullProgress, RunState, SandboxDefaults, WindowSize, labels,
@@ -80,63 +81,11 @@ impl FakeEngine {
         }
     }
 
-    /// Ends a container's main program.
-    pub fn kill_container(&self, id: &str, exit_code: i64, oom: bool) {
-        let mut state = self.lock();
-        if oom {
-            state.hint(Hint::Oom(id.to_owned()));
-        }
-        state.end(id, exit_code, oom);
-    }
-
-    /// Removes a container, as someone else would.
-    pub fn vanish(&self, id: &str) {
-        let mut state = self.lock();
-        state.end(id, 137, false);
-        state.containers.remove(id);
-        state.hint(Hint::Sandbox(id.to_owned()));
-    }
-
-    /// Freezes a container, as someone else would.
-    pub fn pause_outside(&self, id: &str) {
-        self.lock().set(id, RunState::Paused);
-    }
-
     /// What `excluded` says of a container from now on.
     pub fn set_excluded(&self, id: &str, excluded: Vec<Excluded>) {
         if let Some(container) = self.lock().containers.get_mut(id) {
             container.excluded = excluded;
         }
-    }
-
-    /// Adds a container that abx did not make; gives its id.
-    pub fn add_container(&self, name: &str, state: RunState) -> String {
-        self.add_labelled(name, state, BTreeMap::new())
-    }
-
-    /// Adds a container that abx did not make, with labels of its own; gives its id.
-    pub fn add_labelled(&self, name: &str, state: RunState, labels: BTreeMap<String, String>) -> String {
-        let mut inner = self.lock();
-        let id = inner.fresh("c");
-        let observed = Observed {
-            id: id.clone(),
-            name: name.to_owned(),
-            state,
-            exit_code: (state == RunState::Exited).then_some(0),
-            finished_at_ms: None,
-            oom_killed: false,
-            image_id: "sha256:foreign".to_owned(),
-            labels,
-            ports: Vec::new(),
-            mounts: Vec::new(),
-            pid: None,
-            env: Vec::new(),
-            directory: None,
-        };
-        inner
-            .containers
-            .insert(id.clone(), Container { observed, excluded: Vec::new(), files: BTreeMap::new() });
-        id
     }
 
     /// Lets containers be made with abx-init in them. That is then up to the test.
@@ -337,6 +286,17 @@ impl Engine for FakeEngine {
                 } else {
                     state.images.remove(&id);
                 }
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    async fn sweep_image(&self, image_id: &str) -> Result<(), EngineError> {
+        self.call("sweep_image", image_id, |state| {
+            let used = state.containers.values().any(|c| c.observed.image_id == image_id);
+            if !used && state.images.get(image_id).is_some_and(|image| image.references.is_empty()) {
+                state.images.remove(image_id);
             }
             Ok(())
         })

@@ -58,6 +58,10 @@ pub const RUNTIME_LINK: &str = "dev.abx.runtime.link";
 /// The word for that.
 pub const BRIDGE: &str = "bridge";
 
+/// Stands between a sandbox's name and eight characters of a container's id, in the name of a container whose place
+/// another one is taking.
+pub const REPLACED: &str = "-replaced-";
+
 /// Snapshot id.
 pub const SNAPSHOT_ID: &str = "dev.abx.snapshot.id";
 /// Snapshot name.
@@ -147,8 +151,11 @@ pub fn rebuild(seen: &Observed) -> Option<Session> {
     let mut session = from_labels(&seen.labels)?;
     let (plain, cut) =
         (sandbox_name(&session.name, &session.id, false), sandbox_name(&session.name, &session.id, true));
-    if seen.name != plain && seen.name != cut {
-        let newer = seen.name.strip_prefix("session-").and_then(|name| SessionName::parse(name).ok());
+    let is_own = |name: &str| name == plain || name == cut;
+    let replaced = seen.name.rsplit_once(REPLACED).map(|(own, _)| own).filter(|own| is_own(own));
+    let own = replaced.unwrap_or(&seen.name);
+    if !is_own(own) {
+        let newer = own.strip_prefix("session-").and_then(|name| SessionName::parse(name).ok());
         session.name = newer.unwrap_or(session.name);
     }
     let mut mounts = seen.mounts.clone();
@@ -158,7 +165,7 @@ pub fn rebuild(seen: &Observed) -> Option<Session> {
         .and_then(|target| mounts.iter().position(|m| m.target == *target))
         .map(|at| mounts.remove(at));
     session.spec.mounts = mounts;
-    session.sandbox.clone_from(&seen.name);
+    own.clone_into(&mut session.sandbox);
     session.sandbox_id = Some(seen.id.clone());
     session.image_id = Some(seen.image_id.clone());
     session.runtime = seen.runtime();

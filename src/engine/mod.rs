@@ -297,6 +297,8 @@ pub enum Hint {
     Sandbox(String),
     /// A process in this sandbox was killed for want of memory.
     Oom(String),
+    /// This one was made.
+    Made(String),
 }
 
 /// An engine. All calls are safe to repeat; none changes an answer on a dropped future: what was sent to the engine
@@ -350,6 +352,10 @@ pub trait Engine: Send + Sync {
 
     /// All images with this home's snapshot label.
     async fn snapshot_images(&self, home: &str) -> Result<Vec<Image>, EngineError>;
+
+    /// Removes an image that lost its snapshot and waited for a container to go, unless something else needs it. Any other
+    /// image stays.
+    async fn sweep_image(&self, image_id: &str) -> Result<(), EngineError>;
 
     /// Removes a snapshot's tag, and its image unless something else needs it. One that is gone is fine.
     async fn remove_snapshot(&self, snapshot: &SnapshotId) -> Result<(), EngineError>;

@@ -80,7 +80,7 @@ fn attempt(path: &Path, options: &Options) -> Result<Ready, Trouble> {
 }
 
 const NO_WAL: &str = "the file system of the session table has no shared memory: the table uses a rollback journal, \
-                      which is as safe but slower";
+                      which is as safe but slower; a home on a local disk (ABX_HOME) has none of this";
 
 /// Opens a connection. `flags` says whether it may write; none makes a file.
 fn connect(path: &Path, flags: OpenFlags, options: &Options) -> Result<Connection, Trouble> {

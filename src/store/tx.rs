@@ -180,6 +180,11 @@ impl Tx<'_> {
         Ok(())
     }
 
+    /// The snapshots of a session, newest first, as changed so far.
+    pub fn snapshots_of(&self, session: &SessionId) -> Vec<Arc<Snapshot>> {
+        self.view().timeline(session).cloned().collect()
+    }
+
     /// Finds a snapshot by name, in whatever state.
     pub fn snapshot_named(&self, name: &str) -> Option<Snapshot> {
         self.view().snapshot_named(name).map(|row| Snapshot::clone(row))

@@ -97,7 +97,7 @@ fn exit_codes_are_the_documented_ones() {
     let run = [
         (&["exec", "a", "--", "no-such-command"][..], 127),
         (&["exec", "a", "--", "/etc/passwd"], 126),
-        (&["exec", "-w", "/nowhere", "a", "--", "ls"], 127),
+        (&["exec", "-w", "/nowhere", "a", "--", "ls"], 126),
         (&["exec", "a", "--", "sh", "-c", "kill -9 $$"], 137),
         (&["exec", "a", "--", "sh", "-c", "kill -TERM $$; sleep 5"], 143),
         (&["exec", "--timeout", "1", "a", "--", "sleep", "60"], 124),

@@ -40,7 +40,7 @@ async fn a_command_that_cannot_start_says_so_with_and_without_a_terminal() {
         }
         let nowhere = ExecSpec { tty, cwd: Some("/nosuch".to_owned()), ..command(&["true"]) };
         let ran = run(&home.engine, &id, &nowhere).await;
-        assert_eq!(ran.state, ExecState::NotStarted(127), "{}", String::from_utf8_lossy(&ran.stdout));
+        assert_eq!(ran.state, ExecState::NotStarted(126), "{}", String::from_utf8_lossy(&ran.stdout));
     }
 }
 

@@ -215,7 +215,12 @@ fn exec(context: &Context, engine: Option<String>, log: Option<String>) -> Failu
 }
 
 fn status(context: &Context) -> Result<u8, Failure> {
-    let mut client = context.greet(&quiet_connector(context))?;
+    let mut client = context.greet(&quiet_connector(context)).map_err(|error| {
+        // Nobody has asked for that option here.
+        let away = matches!(error, ConnectError::NotListening { .. });
+        let failure = Failure::from(error);
+        if away { failure.with_hint("abx daemon start") } else { failure }
+    })?;
     let hello = client.hello().clone();
     let raw = client.call_document::<DaemonInfo>(&Empty {})?;
     if context.output.json {
@@ -270,10 +275,26 @@ pub(crate) fn engine_text(engine: &EngineInfo) -> String {
     if let Some(api) = &engine.api_version {
         text.push_str(&format!(", API {api}"));
     }
-    if let Some(skew) = engine.clock_skew_ms.filter(|ms| ms.abs() > 5_000) {
-        text.push_str(&format!(", its clock is {} s off", skew / 1_000));
+    if let Some(skew) = clock_skew(engine) {
+        text.push_str(&format!(", its clock is {skew} s off"));
     }
     text
+}
+
+/// A clock further off than this, in milliseconds, confuses what runs in sandboxes.
+const MAX_SKEW_MS: i64 = 5_000;
+
+/// What to do about it.
+pub(crate) const CLOCK_FIX: &str = "set the engine's clock; restart its machine if it slept";
+
+/// By how many seconds an engine's clock is off, if that is worth a word.
+fn clock_skew(engine: &EngineInfo) -> Option<i64> {
+    engine.clock_skew_ms.filter(|ms| ms.abs() > MAX_SKEW_MS).map(|ms| ms / 1_000)
+}
+
+/// One line about an engine's clock, if it is off.
+pub(crate) fn clock_text(engine: &EngineInfo) -> Option<String> {
+    clock_skew(engine).map(|skew| format!("the clock of {} is {skew} s off ours", engine.name))
 }
 
 fn logs(context: &Context, follow: bool, tail: usize) -> Result<u8, Failure> {

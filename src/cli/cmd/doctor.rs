@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::daemon::engine_text;
+use super::daemon::{CLOCK_FIX, clock_text, engine_text};
 use crate::cli::context::Context;
 use crate::cli::failure::{FAILED, Failure};
 use crate::cli::output::clean;
 use crate::cli::table::bytes;
-use crate::client::{CallError, Client};
+use crate::client::{CallError, Client, ConnectError};
 use crate::paths::{self, Home};
 use crate::proto::daemon::DaemonInfoResult;
 use crate::proto::methods::{DaemonInfo, Empty};
@@ -27,9 +27,6 @@ const LOW_SPACE_BYTES: u64 = 1 << 30;
 
 /// Less than this and the table cannot grow.
 const NO_SPACE_BYTES: u64 = 16 << 20;
-
-/// A clock further off than this, in milliseconds, confuses what runs in sandboxes.
-const MAX_SKEW_MS: i64 = 5_000;
 
 /// How long a daemon may take from its start until it has found its engines.
 const SETTLE_LIMIT: Duration = Duration::from_secs(3);
@@ -89,9 +86,12 @@ pub(crate) fn run(context: &Context) -> Result<u8, Failure> {
             }
         }
         Err(error) => {
-            let failure = Failure::from(error);
-            let fix = if context.connector.autostart() { "abx daemon logs" } else { "abx daemon start" };
-            checks.push(Check::failed("daemon", failure.message(), fix));
+            let fix = match &error {
+                ConnectError::Hung { .. } | ConnectError::Greeting { .. } => "abx daemon restart",
+                _ if context.connector.autostart() => "abx daemon logs",
+                _ => "abx daemon start",
+            };
+            checks.push(Check::failed("daemon", Failure::from(error).message(), fix));
         }
     }
     checks.push(space_check(home.root()));
@@ -194,14 +194,7 @@ fn info_checks(info: &DaemonInfoResult) -> Vec<Check> {
                 "start the engine, or name another with DOCKER_HOST or engine.address in config.toml",
             ));
         }
-        if let Some(skew) = engine.clock_skew_ms.filter(|ms| ms.abs() > MAX_SKEW_MS) {
-            let why = format!("the clock of {} is {} s off ours", engine.name, skew / 1_000);
-            checks.push(Check::warning(
-                "clock",
-                why,
-                "set the engine's clock; restart its machine if it slept",
-            ));
-        }
+        checks.extend(clock_text(engine).map(|why| Check::warning("clock", why, CLOCK_FIX)));
     }
     checks.extend(notices.iter().map(|n| Check::warning("notice", n, "abx daemon logs")));
     checks

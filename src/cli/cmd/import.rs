@@ -40,7 +40,8 @@ struct Report {
 pub(crate) fn run(context: &Context, args: &ImportArgs) -> Result<u8, Failure> {
     let mut reports = Vec::new();
     let mut rows = Vec::new();
-    for (path, origin) in files(args)? {
+    let Found { files, looked_in } = files(args)?;
+    for (path, origin) in files {
         let (report, row) = read(&path, origin);
         if let Some(row) = row {
             rows.push((reports.len(), row));
@@ -53,43 +54,80 @@ pub(crate) fn run(context: &Context, args: &ImportArgs) -> Result<u8, Failure> {
             send(context, &mut client, batch, &mut reports)?;
         }
     }
+    if reports.is_empty() {
+        context.output.note(&format!("looked for *.json in {}", looked_in.join(", ")));
+    }
     Ok(tell(context, &reports))
 }
 
-/// Every file that may be a session, with the tool that wrote it where that is known.
-fn files(args: &ImportArgs) -> Result<Vec<(PathBuf, Option<Origin>)>, Failure> {
+/// The name of the directory in which both tools kept their sessions.
+const SESSIONS_DIR: &str = "sessions";
+
+/// Files that may be sessions, each with the tool that wrote it where that is known.
+#[derive(Debug, Default)]
+struct Found {
+    files: Vec<(PathBuf, Option<Origin>)>,
+    looked_in: Vec<String>,
+}
+
+impl Found {
+    /// Adds those of a directory, which need not be there.
+    fn look_in(&mut self, dir: &Path, origin: Option<Origin>) -> Result<(), Failure> {
+        self.looked_in.push(clean(&dir.display().to_string()));
+        match listing(dir, |path| path.extension().is_some_and(|extension| extension == "json")) {
+            Ok(paths) => self.files.extend(paths.into_iter().map(|path| (path, origin))),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
+            Err(error) => return Err(unreadable(dir, &error)),
+        }
+        Ok(())
+    }
+}
+
+fn files(args: &ImportArgs) -> Result<Found, Failure> {
     let wanted = Origin::from_name(&args.from);
-    let mut found = Vec::new();
+    let mut found = Found::default();
     if let Some(dir) = &args.dir {
-        let paths = listing(dir).map_err(|error| {
-            Failure::local(format!("failed to read the directory {}", dir.display()), &error)
-        })?;
-        found.extend(paths.into_iter().map(|path| (path, wanted)));
+        let below = listing(dir, |path| path.is_dir() && !path.is_symlink())
+            .map_err(|error| unreadable(dir, &error))?;
+        found.look_in(dir, wanted)?;
+        if found.files.is_empty() {
+            look_below(&below, wanted, &mut found)?;
+        }
         return Ok(found);
     }
     for store in paths::legacy_stores() {
         let origin = Origin::from_name(store.origin);
-        if wanted.is_some() && wanted != origin {
-            continue;
-        }
-        match listing(&store.dir) {
-            Ok(paths) => found.extend(paths.into_iter().map(|path| (path, origin))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => {
-                let message = format!("failed to read the directory {}", store.dir.display());
-                return Err(Failure::local(message, &error));
-            }
+        if wanted.is_none() || wanted == origin {
+            found.look_in(&store.dir, origin)?;
         }
     }
     Ok(found)
 }
 
-/// The `.json` entries of a directory, sorted, so that the same directory always gives the same order.
-fn listing(dir: &Path) -> io::Result<Vec<PathBuf>> {
+/// Looks in the directories of one that has no session of its own: it may hold those of both tools.
+fn look_below(dirs: &[PathBuf], wanted: Option<Origin>, found: &mut Found) -> Result<(), Failure> {
+    for dir in dirs {
+        let named = dir.file_name().and_then(|name| name.to_str()).and_then(Origin::from_name);
+        if wanted.is_some() && named.is_some() && wanted != named {
+            continue;
+        }
+        let origin = wanted.or(named);
+        found.look_in(dir, origin)?;
+        found.look_in(&dir.join(SESSIONS_DIR), origin)?;
+    }
+    Ok(())
+}
+
+fn unreadable(dir: &Path, error: &io::Error) -> Failure {
+    Failure::local(format!("failed to read the directory {}", dir.display()), error)
+}
+
+/// These entries of a directory, sorted, so that the same directory always gives the same order.
+fn listing(dir: &Path, which: impl Fn(&Path) -> bool) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "json") {
+        if which(&path) {
             paths.push(path);
         }
     }

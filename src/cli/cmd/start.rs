@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::attach;
+use super::daemon::{CLOCK_FIX, clock_text};
 use super::session::started;
 use crate::cli::args::AttachArgs;
 use crate::cli::args_session::StartArgs;
@@ -12,8 +13,9 @@ use crate::cli::failure::Failure;
 use crate::cli::output::clean;
 use crate::cli::relay::on_terminal;
 use crate::cli::start_args::{environment, parse_volume, parse_workspace};
+use crate::client::Client;
 use crate::proto::execs::MAIN_TERMINAL;
-use crate::proto::methods::SessionStart;
+use crate::proto::methods::{DaemonInfo, Empty, SessionStart};
 use crate::proto::sessions::StartParams;
 use crate::proto::types::{Limits, Network, Profile};
 
@@ -28,7 +30,8 @@ pub(crate) fn run(context: &Context, args: StartArgs) -> Result<u8, Failure> {
         return Err(Failure::usage("--attach needs a terminal on standard input and output"));
     }
     let params = params(args).map_err(Failure::usage)?;
-    let raw = context.call::<SessionStart>(&params)?;
+    let mut client = context.connect()?;
+    let raw = context.call_on::<SessionStart>(&mut client, &params)?;
     context.deliver::<SessionStart>(
         &raw,
         |s| clean(&s.name),
@@ -41,6 +44,7 @@ pub(crate) fn run(context: &Context, args: StartArgs) -> Result<u8, Failure> {
     if session.runtime.as_deref() == Some("engine") {
         context.output.note(WITHOUT_INIT);
     }
+    warn_of_clock(context, &mut client);
     if !attach {
         return Ok(0);
     }
@@ -57,6 +61,16 @@ pub(crate) fn run(context: &Context, args: StartArgs) -> Result<u8, Failure> {
         cmd: Vec::new(),
     };
     attach::run(context, args).map_err(Failure::for_exec)
+}
+
+/// Says where clocks in the new sandbox are off, which breaks what runs there in strange ways. Whatever keeps that from
+/// being known is no failure of the start.
+fn warn_of_clock(context: &Context, client: &mut Client) {
+    let Ok(info) = client.call::<DaemonInfo>(&Empty {}) else { return };
+    for why in info.engines.iter().filter_map(clock_text) {
+        context.output.note(&format!("Warning: {}", clean(&why)));
+        context.output.note(&format!("Hint: {CLOCK_FIX}"));
+    }
 }
 
 /// The parameters that a command line asks for.

@@ -72,15 +72,16 @@ fn an_empty_list_says_so() {
 }
 
 #[test]
-fn wide_long_and_hostile_names_keep_the_columns_or_push_them() {
+fn wide_long_and_hostile_names_keep_the_columns() {
     let mut busy = session("数据-会议");
     busy.operation = Some("stop".to_owned());
-    let long = session("a-name-of-more-than-twenty-characters");
+    let mut long = session("a-name-of-twenty-4-chars");
+    long.agent = "a-long-label".to_owned();
     let hostile = session("x\u{1b}[2J");
-    let want = "NAME                 AGENT      STATUS     DURATION      EXECS\n\
-                数据-会议            claude     running    2h 14m            5\n\
-                a-name-of-more-than-twenty-characters claude     running    2h 14m            5\n\
-                x\\u{1b}[2J           claude     running    2h 14m            5";
+    let want = "NAME                     AGENT        STATUS     DURATION      EXECS\n\
+                数据-会议                claude       running    2h 14m            5\n\
+                a-name-of-twenty-4-chars a-long-label running    2h 14m            5\n\
+                x\\u{1b}[2J               claude       running    2h 14m            5";
     assert_eq!(listed(&[busy, long, hostile]), want);
 }
 

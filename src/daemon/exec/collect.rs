@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(start_refusal("nope", 127, &not_found), "nope: command not found in the sandbox");
         let no_dir = oci("chdir to cwd (\"/nowhere\") set in config.json failed: no such file or directory");
         assert_eq!(
-            start_refusal("ls", 127, &no_dir),
+            start_refusal("ls", 126, &no_dir),
             "the working directory /nowhere does not exist in the sandbox"
         );
         assert_eq!(start_refusal("ls", 126, "unable to find user x"), "unable to find user x");

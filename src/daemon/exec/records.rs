@@ -231,6 +231,7 @@ impl Driver {
         };
         let noted = self.0.store.write(move |tx| {
             let Some(exec) = tx.exec(&id) else { return Ok(()) };
+            agents::ended(tx, &exec, end.code)?;
             tx.put_exec(&Exec { ended: Some(end), ..Exec::clone(&exec) })?;
             tx.change_session(&exec.session, |s| s.last_active = at)
         });

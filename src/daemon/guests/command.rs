@@ -320,7 +320,7 @@ fn not_started(failed: Failed, spec: &ExecSpec) -> Result<End, EngineError> {
         }
         Failed::NO_DIRECTORY if text.to_ascii_lowercase().contains("no such file") => {
             let dir = spec.cwd.as_deref().unwrap_or("/");
-            (NOT_FOUND, format!("the working directory {dir} does not exist in the sandbox"))
+            (NOT_EXECUTABLE, format!("the working directory {dir} does not exist in the sandbox"))
         }
         Failed::NO_DIRECTORY | Failed::NO_USER => (NOT_EXECUTABLE, text),
         Failed::LIMIT => return Err(EngineError::Limit { text }),

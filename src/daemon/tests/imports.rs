@@ -95,6 +95,28 @@ async fn rows_taken_over_while_the_engine_is_away_are_judged_when_it_is_back() {
 }
 
 #[tokio::test]
+async fn a_row_that_names_no_image_is_lost_and_one_the_engine_fails_at_holds_up_no_other() {
+    let world = World::new();
+    world.engine.add_image("agentkernel-snap:c-20260305");
+    let rows = ["a:b", "../x", "", "-a"].map(|snapshot| ImportRow {
+        snapshot: Some(snapshot.to_owned()),
+        ..row("agentkernel", &format!("n{}", snapshot.len()))
+    });
+    import(&world, rows.to_vec()).await;
+    for session in world.driver.sessions() {
+        assert_eq!(session.status, Status::Lost, "{session:?}");
+    }
+    world.engine.fail_next("image", broken("image"));
+    assert_eq!(
+        import(&world, vec![row("agentkernel", "b"), row("agentkernel", "c")]).await,
+        ["imported", "imported"]
+    );
+    assert_eq!((world.status("b"), world.status("c")), (Status::Unknown, Status::Saved));
+    world.driver.compare_all(false).await.expect("compares");
+    assert_eq!(world.status("b"), Status::Lost, "it was looked at again");
+}
+
+#[tokio::test]
 async fn programs_can_keep_rows_but_not_replace_sessions() {
     let world = World::new();
     world.start("mine").await.expect("starts");

@@ -7,6 +7,7 @@ mod files;
 mod guests;
 mod imports;
 mod lifecycle;
+mod orphans;
 mod recovery;
 mod streams;
 mod timers;

@@ -10,6 +10,7 @@ use crate::engine::{EngineError, Observed};
 use crate::model::id::{SessionName, SnapshotId};
 use crate::model::reconcile::{Seen, settle};
 use crate::model::session::{EngineKind, Reason, Session, Snapshot, SnapshotState, Status};
+use crate::proto::errors::Kind;
 use crate::proto::sessions::{ImportOutcome, ImportRow};
 use crate::proto::types;
 use crate::store::error::StoreError;
@@ -83,12 +84,13 @@ impl Driver {
     }
 
     /// Looks for the container and the snapshot of a row that was just taken over; true if the container is there. An
-    /// engine that is away leaves the row, and all that follow, `unknown` until it answers.
+    /// engine that is away leaves the row, and all that follow, `unknown` until it answers; one that fails at this row leaves
+    /// this one alone.
     async fn judge(&self, held: &mut Held, engine_answers: &mut bool) -> bool {
         match self.judge_imported(held).await {
             Ok(()) => held.session.sandbox_id.is_some(),
             Err(failure) => {
-                *engine_answers = false;
+                *engine_answers = !matches!(failure.kind, Kind::EngineUnavailable | Kind::EngineTimeout);
                 self.0.compare.notify_one();
                 tracing::warn!(%failure, session = %held.session.name, "will look for its container when the engine answers");
                 false
@@ -134,6 +136,10 @@ impl Driver {
         if self.0.store.snapshot(&name).is_some() {
             return Ok(None);
         }
+        // What is no tag is the name of no image: the engine would fail at it, now and later.
+        if !is_tag(&name) {
+            return Ok(None);
+        }
         let Some(image) = self.0.engine.image(&format!("{SNAPSHOT_REPOSITORY}:{name}")).await? else {
             return Ok(None);
         };
@@ -155,6 +161,17 @@ impl Driver {
 
 /// Where an imported row keeps the older tool's snapshot name.
 const SNAPSHOT_KEY: &str = "agentkernel.snapshot";
+
+/// Most characters of a tag.
+const MAX_TAG: usize = 128;
+
+/// Whether an image can have this tag.
+fn is_tag(text: &str) -> bool {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    (1..=MAX_TAG).contains(&text.len())
+        && text.starts_with(word)
+        && text.chars().all(|c| word(c) || matches!(c, '.' | '-'))
+}
 
 fn new_row(row: &ImportRow) -> Result<Session, Failure> {
     let name = SessionName::parse(&row.row.name)?;

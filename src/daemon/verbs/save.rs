@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use crate::daemon::agents;
 use crate::daemon::clock;
-use crate::daemon::driver::{DEFAULT_GRACE, Driver, Held, REPLACED, composed};
+use crate::daemon::driver::{DEFAULT_GRACE, Driver, Held, composed};
 use crate::daemon::effects::base_key;
 use crate::daemon::failure::{Failure, quoted};
+use crate::daemon::orphans;
 use crate::daemon::progress::Report;
+use crate::engine::labels::REPLACED;
 use crate::engine::{CommitSpec, Image};
 use crate::fault;
 use crate::model::id::{SessionName, SnapshotId, Timestamp};
@@ -186,7 +188,12 @@ impl Driver {
         made.ok_or_else(|| Failure::new(Kind::Internal, "the plan took no snapshot"))
     }
 
-    fn commit_spec(&self, held: &Held, snapshot: &Snapshot, sandbox_id: &str) -> CommitSpec {
+    pub(in crate::daemon) fn commit_spec(
+        &self,
+        held: &Held,
+        snapshot: &Snapshot,
+        sandbox_id: &str,
+    ) -> CommitSpec {
         CommitSpec {
             sandbox_id: sandbox_id.to_owned(),
             snapshot: snapshot.id.clone(),
@@ -352,17 +359,13 @@ impl Driver {
 
     /// Removes a snapshot's image, then its row, with the intent committed first.
     pub(in crate::daemon) async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), Failure> {
-        let (id, gone) = (snapshot.id.clone(), snapshot.id.clone());
+        let (id, gone) = (snapshot.id.clone(), snapshot.clone());
         let marked = Snapshot { state: SnapshotState::Deleting, ..snapshot.clone() };
         self.0.store.write(move |tx| tx.put_snapshot(&marked)).await?;
         fault::point("snapshot.remove.before").await;
         self.0.engine.remove_snapshot(&id).await?;
         fault::point("snapshot.remove.after").await;
-        let forgotten = self.0.store.write(move |tx| {
-            agents::forget(tx, gone.as_str())?;
-            tx.delete_snapshot(&gone)
-        });
-        Ok(forgotten.await?)
+        Ok(self.0.store.write(move |tx| orphans::drop_snapshot(tx, &gone)).await?)
     }
 
     /// Reads the row again after a change that touched more than the row.

@@ -59,8 +59,8 @@ const SIGNAL_PAUSE: Duration = Duration::from_millis(100);
 const MAX_SIGNAL_OUTPUT_BYTES: usize = 4096;
 
 /// Recognises the text that an engine (or the wrapper that sets a terminal's size) gives instead of a command's output
-/// when it cannot start it. Gives the code that a shell would: 127 for what is not there (program or working directory),
-/// 126 for what cannot be run (or not as that user). A command can print the same text: only together with
+/// when it cannot start it. Gives the code that a shell would: 127 for a program that is not there, 126 for one
+/// that cannot be run (or not as that user, or not in that directory). A command can print the same text: only together with
 /// [`ExecState::NotStarted`] is it a failed start.
 pub fn start_failure(text: &str) -> Option<i32> {
     let engine = [
@@ -79,8 +79,9 @@ pub fn start_failure(text: &str) -> Option<i32> {
         return None;
     }
     let lower = text.to_ascii_lowercase();
-    let not_there = ["not found", "no such file or directory"];
-    if not_there.iter().any(|words| lower.contains(words)) { Some(127) } else { Some(126) }
+    let not_there = ["not found", "no such file or directory"].iter().any(|words| lower.contains(words));
+    let directory = ["chdir", "getcwd"].iter().any(|words| lower.contains(words));
+    Some(if not_there && !directory { 127 } else { 126 })
 }
 
 /// What is remembered of commands.
@@ -312,7 +313,10 @@ pub(super) async fn state(link: &Link, execs: &Execs, engine_id: &str) -> Result
     let podman = link.client().await?.podman.is_some();
     let no_process = !podman && seen.pid.unwrap_or(0) == 0;
     Ok(match failure {
-        Some(failure) if no_process || ((wrapped || podman) && failure == code) => {
+        // Podman says 127 of a directory too.
+        Some(failure)
+            if no_process || (wrapped && failure == code) || (podman && (failure..=127).contains(&code)) =>
+        {
             ExecState::NotStarted(failure)
         }
         None if no_process && matches!(code, 126 | 127) => ExecState::NotStarted(code),
@@ -419,6 +423,10 @@ mod tests {
             ("crun: executable file `x` not found in $PATH: No such file or directory", Some(127)),
             ("abx: 1: exec: nosuch: not found", Some(127)),
             ("abx: exec: line 0: /etc/passwd: Permission denied", Some(126)),
+            (
+                "OCI runtime exec failed: exec failed: chdir to cwd (\"/x\") set in config.json failed: no such file or directory",
+                Some(126),
+            ),
             ("unable to find user x: no matching entries in passwd file", Some(126)),
             ("sh: nosuch: not found", None),
             ("hello", None),

@@ -22,15 +22,16 @@ const KILLED: i64 = 137;
 
 pub(super) fn inspected(seen: ContainerInspectResponse) -> Observed {
     let state = seen.state.unwrap_or_default();
+    let finished = state.finished_at.as_deref().and_then(finish);
     let run_state = match state.status {
-        Some(ContainerStateStatusEnum::CREATED) => RunState::Created,
+        // Podman's word for one that is about to run again as well.
+        Some(ContainerStateStatusEnum::CREATED) if finished.is_none() => RunState::Created,
         Some(ContainerStateStatusEnum::PAUSED) => RunState::Paused,
         Some(ContainerStateStatusEnum::RUNNING | ContainerStateStatusEnum::STOPPING) => RunState::Running,
         _ => RunState::Exited,
     };
     let exit_code = state.exit_code.filter(|_| run_state == RunState::Exited);
-    let finished_at_ms =
-        state.finished_at.as_deref().and_then(finish).filter(|_| run_state == RunState::Exited);
+    let finished_at_ms = finished.filter(|_| run_state == RunState::Exited);
     let config = seen.config.unwrap_or_default();
     let env = environment(&config);
     let labels = ours(config.labels);
@@ -180,6 +181,7 @@ pub(super) fn hint(event: EventMessage) -> Option<Hint> {
     let action = event.action?;
     match action.as_str() {
         "oom" => Some(Hint::Oom(id)),
+        "create" => Some(Hint::Made(id)),
         // `died` is podman's word.
         "die" | "died" | "stop" | "kill" | "pause" | "unpause" | "start" | "destroy" | "remove"
         | "rename" => Some(Hint::Sandbox(id)),

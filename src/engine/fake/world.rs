@@ -168,6 +168,7 @@ impl State {
             id,
             Container { observed: observed.clone(), excluded: Vec::new(), files: BTreeMap::new() },
         );
+        self.hint(Hint::Made(observed.id.clone()));
         Ok(observed)
     }
 

@@ -53,6 +53,36 @@ fn a_second_import_says_that_nothing_changed() {
 }
 
 #[test]
+fn a_directory_that_holds_those_of_both_tools_is_looked_through() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    for (below, name) in [("agentkernel/sessions", "a"), ("agent-sandbox", "b"), ("more/deep/down", "c")] {
+        let at = dir.path().join(below);
+        fs::create_dir_all(&at).expect("made");
+        fs::write(at.join("x.json"), format!("{{\"name\":\"{name}\"}}")).expect("written");
+    }
+    let answer = r#""result":[{"name":"b","outcome":"imported","status":"unknown"},{"name":"a","outcome":"imported","status":"lost"}]"#;
+    let (exit, _, err, requests) = import(dir.path(), &[answer], false);
+    assert_eq!(exit, 0, "{err}");
+    let origin = |name: &str| {
+        let request: serde_json::Value = serde_json::from_str(&requests[0]).expect("a request");
+        let rows = request["params"]["rows"].as_array().expect("rows").clone();
+        rows.iter().find(|row| row["row"]["name"] == name).map(|row| row["origin"].clone())
+    };
+    assert_eq!((origin("a"), origin("b")), (Some("agentkernel".into()), Some("agent-sandbox".into())));
+    assert_eq!(origin("c"), None, "too deep");
+}
+
+#[test]
+fn where_nothing_was_found_it_is_said_where_was_looked() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    fs::create_dir(dir.path().join("old")).expect("made");
+    let (exit, out, err, _) = import(dir.path(), &[], false);
+    assert_eq!((exit, out.as_str()), (0, "No session files found.\n"));
+    let dir = dir.path().display();
+    assert_eq!(err, format!("looked for *.json in {dir}, old, old/sessions\n"));
+}
+
+#[test]
 fn links_directories_pipes_and_huge_files_neither_hang_nor_are_followed() {
     let dir = tempfile::tempdir().expect("temporary directory");
     let path = |name: &str| dir.path().join(name);
@@ -83,11 +113,12 @@ fn as_a_document_each_file_has_its_outcome() {
 #[test]
 fn no_source_byte_changes_and_every_sample_is_read() {
     let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compat/import/agent-sandbox");
-    let before: Vec<(PathBuf, Vec<u8>)> = listing(&samples)
-        .expect("samples")
-        .into_iter()
-        .map(|path| (path.clone(), fs::read(&path).expect("a file")))
-        .collect();
+    let before: Vec<(PathBuf, Vec<u8>)> =
+        listing(&samples, |path| path.extension().is_some_and(|extension| extension == "json"))
+            .expect("samples")
+            .into_iter()
+            .map(|path| (path.clone(), fs::read(&path).expect("a file")))
+            .collect();
     assert_eq!(before.len(), 15);
     let rows = before.iter().filter(|(path, _)| read(path, None).1.is_some()).count();
     assert_eq!(rows, 9);

@@ -1,0 +1,77 @@
+//! What happens at the engine in memory without being asked for by a call.
+
+use std::collections::BTreeMap;
+
+use super::FakeEngine;
+use super::world::Container;
+use crate::engine::{CommitSpec, CreateSpec, EngineError, Hint, Image, Observed, RunState};
+
+impl FakeEngine {
+    /// Ends a container's main program.
+    pub fn kill_container(&self, id: &str, exit_code: i64, oom: bool) {
+        let mut state = self.lock();
+        if oom {
+            state.hint(Hint::Oom(id.to_owned()));
+        }
+        state.end(id, exit_code, oom);
+    }
+
+    /// Removes a container, as someone else would.
+    pub fn vanish(&self, id: &str) {
+        let mut state = self.lock();
+        state.end(id, 137, false);
+        state.containers.remove(id);
+        state.hint(Hint::Sandbox(id.to_owned()));
+    }
+
+    /// Freezes a container, as someone else would.
+    pub fn pause_outside(&self, id: &str) {
+        self.lock().set(id, RunState::Paused);
+    }
+
+    /// Makes a container for a call that was given up, past every gate.
+    ///
+    /// # Errors
+    /// As the engine's.
+    pub fn create_late(&self, spec: &CreateSpec) -> Result<Observed, EngineError> {
+        self.lock().create(spec)
+    }
+
+    /// Makes an image for a call that was given up, past every gate.
+    ///
+    /// # Errors
+    /// As the engine's.
+    pub fn commit_late(&self, spec: &CommitSpec) -> Result<Image, EngineError> {
+        self.lock().commit(spec)
+    }
+
+    /// Adds a container that abx did not make; gives its id.
+    pub fn add_container(&self, name: &str, state: RunState) -> String {
+        self.add_labelled(name, state, BTreeMap::new())
+    }
+
+    /// Adds a container that abx did not make, with labels of its own; gives its id.
+    pub fn add_labelled(&self, name: &str, state: RunState, labels: BTreeMap<String, String>) -> String {
+        let mut inner = self.lock();
+        let id = inner.fresh("c");
+        let observed = Observed {
+            id: id.clone(),
+            name: name.to_owned(),
+            state,
+            exit_code: (state == RunState::Exited).then_some(0),
+            finished_at_ms: None,
+            oom_killed: false,
+            image_id: "sha256:foreign".to_owned(),
+            labels,
+            ports: Vec::new(),
+            mounts: Vec::new(),
+            pid: None,
+            env: Vec::new(),
+            directory: None,
+        };
+        inner
+            .containers
+            .insert(id.clone(), Container { observed, excluded: Vec::new(), files: BTreeMap::new() });
+        id
+    }
+}

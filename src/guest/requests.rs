@@ -273,9 +273,12 @@ impl Guest {
         let Some(terminal) = self.table.get(key).and_then(|command| command.terminal.as_mut()) else {
             return self.refuse(stream, Failed::STATE, format!("{:?} is not a terminal", peek.id));
         };
-        terminal.peek(asker, peek.scrollback);
+        let known = terminal.peek(asker, peek.scrollback);
         self.peeks.insert(stream);
-        self.take_answers(key);
+        match known {
+            Some(shown) => self.pass_answer(key, shown),
+            None => self.take_answers(key),
+        }
         Ok(())
     }
 

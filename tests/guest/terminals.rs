@@ -118,6 +118,28 @@ fn a_follower_that_stops_reading_holds_nobody_up_and_gets_a_fresh_screen() {
 }
 
 #[test]
+fn who_fell_behind_a_program_that_has_ended_gets_its_last_screen_and_its_end() {
+    let guest = Guest::start();
+    let mut talk = guest.connect();
+    let script = "read -r x; seq 1 300000; echo end-of-flood; exit 5";
+    let (frozen, _) = talk.start(&Run { window: Some(1000), ..terminal("1", "main", script) });
+    let (quick, _) = attach(&mut talk, &follow("main", None, true));
+    type_in(&mut talk, quick, "\n");
+    assert_eq!(talk.finish(quick).exited.code, 5);
+    // The model is asked for what the program left when that ends; this is answered after it.
+    assert!(peek(&mut talk, "main").lines.iter().any(|line| line == "end-of-flood"));
+    let mut got = 0;
+    while got < 1000 {
+        got += talk.receive(frozen).1.len();
+    }
+    talk.give(frozen, 1 << 20);
+    let (kind, painted) = talk.receive(frozen);
+    assert_eq!(kind, Kind::Redraw);
+    assert!(String::from_utf8_lossy(&painted).contains("end-of-flood"));
+    assert_eq!(talk.finish(frozen).exited.code, 5);
+}
+
+#[test]
 fn a_flood_arrives_whole_at_who_reads_it() {
     let guest = Guest::start();
     let mut talk = guest.connect();

@@ -1,5 +1,6 @@
 //! One command, from its start until its record is dropped: what it writes, who follows it, how it ended.
 
+mod size;
 #[cfg(test)]
 mod tests;
 
@@ -180,14 +181,6 @@ impl Command {
     /// The follower on a stream.
     pub(super) fn follower(&mut self, stream: u32) -> Option<&mut Follower> {
         self.followers.iter_mut().find(|follower| follower.stream == stream)
-    }
-
-    /// Changes the terminal's size.
-    pub(super) fn resize(&mut self, size: super::wire::Size) {
-        let ours = self.outputs[0].from.as_ref();
-        if let Some(terminal) = &mut self.terminal {
-            terminal.resize(ours, size);
-        }
     }
 
     /// The process group that types on the terminal, if that is not the command's own.

@@ -57,12 +57,12 @@ impl Guest {
                 self.on(stream, |command, at| {
                     command.followers[at].size = Some(size);
                     if command.followers[at].writes {
-                        command.resize(size);
+                        command.act(at);
                     }
                 })
             }
             Kind::Leave => {
-                let left = self.on(stream, |command, at| drop(command.followers.remove(at)));
+                let left = self.on(stream, Command::leave);
                 self.streams.remove(&stream);
                 left
             }
@@ -111,9 +111,7 @@ impl Guest {
                 swallowed = bytes.len();
                 return;
             }
-            if let Some(size) = follower.size {
-                command.resize(size);
-            }
+            command.act(at);
             command.input.push(stream, bytes);
         })?;
         if swallowed > 0 {

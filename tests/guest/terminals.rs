@@ -54,6 +54,25 @@ fn two_followers_see_the_same_and_both_type_and_the_size_follows_who_acted_last(
 }
 
 #[test]
+fn the_size_goes_back_to_who_acted_before_when_who_acted_last_leaves() {
+    let guest = Guest::start();
+    let mut talk = guest.connect();
+    let size = |cols, rows| Size { cols, rows };
+    let (first, _) = talk.start(&terminal("1", "main", "cat"));
+    let (second, _) = attach(&mut talk, &follow("main", Some(size(100, 30)), true));
+    let (third, _) = attach(&mut talk, &follow("main", Some(size(60, 20)), true));
+    attach(&mut talk, &follow("main", Some(size(9, 9)), false));
+    type_in(&mut talk, first, "x");
+    assert_eq!(peek(&mut talk, "main").size, size(80, 24));
+    talk.send(Kind::Leave, second, b"");
+    assert_eq!(peek(&mut talk, "main").size, size(80, 24), "another has acted since");
+    talk.send(Kind::Leave, first, b"");
+    assert_eq!(peek(&mut talk, "main").size, size(60, 20));
+    talk.send(Kind::Leave, third, b"");
+    assert_eq!(peek(&mut talk, "main").size, size(60, 20), "nobody is left whose size counts");
+}
+
+#[test]
 fn who_only_reads_neither_types_nor_resizes() {
     let guest = Guest::start();
     let mut talk = guest.connect();

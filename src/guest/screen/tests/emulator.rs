@@ -20,7 +20,7 @@ struct Listener(Arc<Mutex<Vec<String>>>);
 impl EventListener for Listener {
     fn send_event(&self, event: Event) {
         if !matches!(event, Event::MouseCursorDirty | Event::CursorBlinkingChange) {
-            self.0.lock().unwrap().push(format!("{event:?}"));
+            self.0.lock().expect("no panic").push(format!("{event:?}"));
         }
     }
 }
@@ -64,7 +64,7 @@ impl Emulator {
 
     /// What it answered, and the titles it was given.
     pub(crate) fn events(&self) -> Vec<String> {
-        self.events.0.lock().unwrap().clone()
+        self.events.0.lock().expect("no panic").clone()
     }
 
     /// The last title it was given.
@@ -99,8 +99,8 @@ impl Emulator {
     }
 
     fn rows(&self, scrollback: usize) -> impl Iterator<Item = i32> + use<> {
-        let above = i32::try_from(scrollback.min(self.history())).unwrap();
-        -above..i32::try_from(self.term.screen_lines()).unwrap()
+        let above = i32::try_from(scrollback.min(self.history())).expect("few lines");
+        -above..i32::try_from(self.term.screen_lines()).expect("few lines")
     }
 
     fn row(&self, row: i32) -> impl Iterator<Item = &Cell> {

@@ -10,7 +10,8 @@ tests/engine.sh
 
 # The clients that the tests put on the socket.
 packages=
-for pair in curl:curl git:git nvim:neovim emacs:emacs-nox vim:vim socat:socat python3:python3 node:nodejs npm:npm \
+for pair in curl:curl git:git nvim:neovim emacs:emacs-nox vim:vim less:less htop:htop tmux:tmux socat:socat \
+    python3:python3 node:nodejs npm:npm \
     busybox:busybox-static docker-registry:docker-registry systemd-socket-activate:systemd; do
     command -v "${pair%%:*}" >/dev/null || packages="$packages ${pair#*:}"
 done

@@ -106,7 +106,7 @@ impl Failure {
         }
     }
 
-    /// `Error:`, `Caused by:` and `Hint:` lines.
+    /// `Error:`, `Caused by:` and `Hint:` lines, and where the daemon's log has it.
     pub(crate) fn text(&self, color: bool) -> String {
         let label = |code: &str, text: &str| {
             if color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
@@ -119,6 +119,9 @@ impl Failure {
         let hint = data.and_then(|d| d.hint.as_ref()).or(self.fallback_hint.as_ref());
         if let Some(hint) = hint {
             text.push_str(&format!("{} {}\n", label("1;36", "Hint:"), clean_lines(hint)));
+        }
+        if let Some(connection) = data.and_then(|d| d.connection) {
+            text.push_str(&format!("{} connection={connection} (abx daemon logs)\n", label("1", "Log:")));
         }
         text
     }

@@ -105,6 +105,7 @@ impl Failure {
                 hint: self.hint.clone(),
                 causes: self.causes.clone(),
                 session: self.session.clone(),
+                connection: None,
             }),
         }
     }

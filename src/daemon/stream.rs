@@ -78,7 +78,7 @@ impl RawStreams {
         Self { driver, shutdown }
     }
 
-    async fn run(self, stream: Replay<UnixStream>) -> io::Result<()> {
+    async fn run(self, stream: Replay<UnixStream>, connection: u64) -> io::Result<()> {
         let (prefix, unix) = stream.into_parts();
         let (read, write) = unix.into_split();
         let mut reader = BufReader::new(io::Cursor::new(prefix).chain(read));
@@ -92,7 +92,7 @@ impl RawStreams {
         }
         let live = match self.start(&open).await {
             Ok(live) => live,
-            Err(failure) => return out.line(&Refused { error: failure.to_wire() }).await,
+            Err(failure) => return out.line(&refusal(&open, &failure, connection)).await,
         };
         let opened = Opened {
             exec: live.id.clone(),
@@ -211,7 +211,7 @@ impl RawHandler for RawStreams {
     fn serve(&self, stream: Replay<UnixStream>, peer: Peer) -> BoxFuture<'static, ()> {
         let this = self.clone();
         Box::pin(async move {
-            if let Err(error) = this.run(stream).await {
+            if let Err(error) = this.run(stream, peer.connection).await {
                 tracing::debug!(%error, connection = peer.connection, "a raw stream broke off");
             }
         })
@@ -281,6 +281,21 @@ async fn first(output: &mut ChunkStream, out: &mut Out) -> io::Result<Option<Res
 fn looks_like_a_failed_start(chunk: &Chunk) -> bool {
     let (Chunk::Stdout(bytes) | Chunk::Stderr(bytes)) = chunk;
     start_failure(&String::from_utf8_lossy(bytes)).is_some()
+}
+
+/// Why a command or terminal was not opened. That of a terminal is in the log, too: who sits before one that does not
+/// open, for a reason that passes, can look there later.
+fn refusal(open: &Open, failure: &Failure, connection: u64) -> Refused {
+    let mut error = failure.to_wire();
+    if open.attach {
+        let (session, kind) = (&open.session, failure.kind.name());
+        let causes = failure.causes.join(": ");
+        tracing::warn!(connection, %session, kind, error = %failure, causes, "a terminal was not opened");
+        if let Some(data) = &mut error.data {
+            data.connection = Some(connection);
+        }
+    }
+    Refused { error }
 }
 
 fn exit(ended: Ended) -> Exit {

@@ -1,5 +1,9 @@
 //! One command, from its start until its record is dropped: what it writes, who follows it, how it ended.
 
+mod size;
+#[cfg(test)]
+mod tests;
+
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -24,6 +28,9 @@ const PIPE_BYTES: usize = 1024 * 1024;
 
 /// Greatest window that a ring holds in full, in bytes.
 const MAX_WINDOW: usize = 4 * 1024 * 1024;
+
+/// Most bytes that the system holds of what was written to a terminal and not read yet, and some more.
+const MAX_IN_TERMINAL: u64 = 128 * 1024;
 
 /// Arguments that a record keeps, in bytes: it has to fit a frame.
 const MAX_ARGV_BYTES: usize = 16 * 1024;
@@ -60,6 +67,8 @@ pub(super) struct Command {
     pub(super) held_until: Option<Instant>,
     /// Whether it waits for its turn.
     pub(super) queued: bool,
+    /// Offset at which a terminal whose program has ended is read no more.
+    hangs_up_at: Option<u64>,
     outputs: [Output; 2],
 }
 
@@ -112,6 +121,7 @@ impl Command {
             kills_before: 0,
             held_until: None,
             queued: false,
+            hangs_up_at: None,
         }
     }
 
@@ -175,22 +185,16 @@ impl Command {
         self.followers.iter_mut().find(|follower| follower.stream == stream)
     }
 
-    /// Changes the terminal's size.
-    pub(super) fn resize(&mut self, size: super::wire::Size) {
-        let ours = self.outputs[0].from.as_ref();
-        if let Some(terminal) = &mut self.terminal {
-            terminal.resize(ours, size);
-        }
-    }
-
     /// Asks for a fresh screen for a follower; what is written from now on waits for it.
     pub(super) fn paint(&mut self, stream: u32, generation: u32, scrollback: u32) {
         let end = self.outputs[0].ring.end();
         let Some(terminal) = &mut self.terminal else { return };
         if let Some(follower) = self.followers.iter_mut().find(|follower| follower.stream == stream) {
-            follower.view = View::Asked;
             follower.at[0] = end;
-            terminal.redraw(Asker { generation, stream }, scrollback);
+            follower.view = match terminal.redraw(Asker { generation, stream }, scrollback) {
+                Some(bytes) => View::painting(bytes),
+                None => View::Asked,
+            };
         }
     }
 
@@ -205,7 +209,7 @@ impl Command {
             // So much was written meanwhile that the screen no longer leads to what is here.
             self.paint(asker.stream, asker.generation, 0);
         } else {
-            follower.view = if bytes.is_empty() { View::Live } else { View::Painting(bytes, 0) };
+            follower.view = View::painting(bytes);
         }
     }
 
@@ -265,9 +269,16 @@ impl Command {
         }
     }
 
-    /// Stops to read a terminal that does not end though its program has.
-    pub(super) fn hang_up(&mut self) {
+    /// Stops to read a terminal that does not end though its program has, once what that wrote is here. Whether it is.
+    pub(super) fn hang_up(&mut self) -> bool {
+        let end = self.outputs[0].ring.end();
+        let until = *self.hangs_up_at.get_or_insert(end + MAX_IN_TERMINAL);
+        while self.outputs[0].ring.end() < until && matches!(self.read(0), Read::Bytes(_)) {}
+        if self.outputs[0].ring.end() < until && self.terminal.as_ref().is_some_and(|t| !t.has_room()) {
+            return false;
+        }
         self.outputs[0].from = None;
+        true
     }
 
     /// Ends it, once its process has ended and its output is here. Whether it has just ended.

@@ -46,6 +46,13 @@ pub(super) enum View {
     Painting(Vec<u8>, usize),
 }
 
+impl View {
+    /// The screen that these bytes paint, from its beginning. A painting of nothing is done already.
+    pub(super) fn painting(bytes: Vec<u8>) -> Self {
+        if bytes.is_empty() { Self::Live } else { Self::Painting(bytes, 0) }
+    }
+}
+
 /// What a follower gets next.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {

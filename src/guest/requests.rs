@@ -57,12 +57,12 @@ impl Guest {
                 self.on(stream, |command, at| {
                     command.followers[at].size = Some(size);
                     if command.followers[at].writes {
-                        command.resize(size);
+                        command.act(at);
                     }
                 })
             }
             Kind::Leave => {
-                let left = self.on(stream, |command, at| drop(command.followers.remove(at)));
+                let left = self.on(stream, Command::leave);
                 self.streams.remove(&stream);
                 left
             }
@@ -107,9 +107,7 @@ impl Guest {
                 swallowed = bytes.len();
                 return;
             }
-            if let Some(size) = follower.size {
-                command.resize(size);
-            }
+            command.act(at);
             command.input.push(stream, bytes);
         })?;
         if swallowed > 0 {
@@ -260,9 +258,12 @@ impl Guest {
         let Some(terminal) = self.table.get(key).and_then(|command| command.terminal.as_mut()) else {
             return self.refuse(stream, Failed::STATE, format!("{:?} is not a terminal", peek.id));
         };
-        terminal.peek(asker, peek.scrollback);
+        let known = terminal.peek(asker, peek.scrollback);
         self.peeks.insert(stream);
-        self.take_answers(key);
+        match known {
+            Some(shown) => self.pass_answer(key, shown),
+            None => self.take_answers(key),
+        }
         Ok(())
     }
 }

@@ -7,6 +7,7 @@
 mod model;
 mod modes;
 mod split;
+mod styles;
 #[cfg(test)]
 mod tests;
 mod text;

@@ -248,21 +248,23 @@ impl Guest {
     }
 
     pub(super) fn take_answers(&mut self, key: Key) {
-        let generation = self.generation;
         let Some(command) = self.table.get(key) else { return };
         let Some(terminal) = &mut command.terminal else { return };
-        for shown in terminal.answers() {
-            match shown {
-                Shown::Painted(asker, bytes) if asker.generation == generation => {
-                    if let Some(command) = self.table.get(key) {
-                        command.painted(asker, bytes);
-                    }
-                }
-                Shown::Peeked(asker, screen) if asker.generation == generation => self.show(asker, screen),
-                Shown::Painted(..) | Shown::Peeked(..) => {}
-            }
-        }
+        terminal.answers().into_iter().for_each(|shown| self.pass_answer(key, shown));
         self.touch(key);
+    }
+
+    /// Gives a screen's answer to who asked, if that connection is still there.
+    pub(super) fn pass_answer(&mut self, key: Key, shown: Shown) {
+        match shown {
+            Shown::Painted(asker, bytes) if asker.generation == self.generation => {
+                if let Some(command) = self.table.get(key) {
+                    command.painted(asker, bytes);
+                }
+            }
+            Shown::Peeked(asker, screen) if asker.generation == self.generation => self.show(asker, screen),
+            Shown::Painted(..) | Shown::Peeked(..) => {}
+        }
     }
 
     fn show(&mut self, asker: Asker, screen: Option<super::wire::Screen>) {
@@ -313,8 +315,8 @@ impl Guest {
                 processes::signal_all(command.family(), Signal::SIGKILL);
             }
             Timer::HangUp(key) => {
-                if let Some(command) = self.table.get(key) {
-                    command.hang_up();
+                if self.table.get(key).is_some_and(|command| !command.hang_up()) {
+                    self.timers.add(at + HANG_UP_AFTER, Timer::HangUp(key));
                 }
                 self.touch(key);
             }

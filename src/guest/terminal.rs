@@ -90,19 +90,24 @@ pub(super) struct Terminal {
     size: Size,
     model: Model,
     active: Option<Instant>,
-    /// Answers that needed no model.
-    ready: Vec<Shown>,
 }
 
 enum Model {
     /// It runs; whether its queue has room.
     Live { screen: Screen, room: bool },
-    /// The program has ended: how it left the screen, as far as it is known yet.
-    Ending { screen: Screen, painted: Option<Vec<u8>>, peeked: Option<wire::Screen> },
+    /// The program has ended: how it left the screen, as far as it is known yet, and who asked for that meanwhile.
+    Ending { screen: Screen, painted: Option<Vec<u8>>, peeked: Option<wire::Screen>, asked: Vec<Asked> },
     /// What it left.
     Ended { painted: Vec<u8>, peeked: wire::Screen },
     /// The sandbox had no room for one.
     None,
+}
+
+/// What is wanted of a screen, and by whom. A text has so many lines of scrollback.
+#[derive(Debug, Clone, Copy)]
+enum Asked {
+    Painting(Asker),
+    Text(Asker, u32),
 }
 
 impl std::fmt::Debug for Terminal {
@@ -118,7 +123,7 @@ impl Terminal {
         let size = bounded(size);
         let screen = wake.and_then(|wake| Screen::start(size, scrollback, wake));
         let model = screen.map_or(Model::None, |screen| Model::Live { screen, room: true });
-        Self { size, model, active: None, ready: Vec::new() }
+        Self { size, model, active: None }
     }
 
     /// Its size.
@@ -165,28 +170,29 @@ impl Terminal {
         }
     }
 
-    /// Asks for bytes that paint it as it is after all that was fed.
-    pub(super) fn redraw(&mut self, asker: Asker, scrollback: u32) {
-        match &self.model {
-            Model::Live { screen, .. } | Model::Ending { screen, .. } => {
-                screen.redraw(asker.token(), scrollback);
-            }
-            Model::Ended { painted, .. } => self.ready.push(Shown::Painted(asker, painted.clone())),
-            Model::None => self.ready.push(Shown::Painted(asker, b"\x1bc".to_vec())),
+    /// Bytes that paint it as it is after all that was fed, where the model need not be asked: else they are among the
+    /// [answers](Self::answers).
+    pub(super) fn redraw(&mut self, asker: Asker, scrollback: u32) -> Option<Vec<u8>> {
+        match &mut self.model {
+            Model::Live { screen, .. } => screen.redraw(asker.token(), scrollback),
+            Model::Ending { asked, .. } => asked.push(Asked::Painting(asker)),
+            Model::Ended { painted, .. } => return Some(painted.clone()),
+            Model::None => return Some(b"\x1bc".to_vec()),
         }
+        None
     }
 
-    /// Asks for its text.
-    pub(super) fn peek(&mut self, asker: Asker, scrollback: u32) {
-        match &self.model {
-            Model::Live { screen, .. } | Model::Ending { screen, .. } => {
-                screen.peek(asker.token(), scrollback)
-            }
+    /// Its text, where the model need not be asked: else it is among the [answers](Self::answers).
+    pub(super) fn peek(&mut self, asker: Asker, scrollback: u32) -> Option<Shown> {
+        match &mut self.model {
+            Model::Live { screen, .. } => screen.peek(asker.token(), scrollback),
+            Model::Ending { asked, .. } => asked.push(Asked::Text(asker, scrollback)),
             Model::Ended { peeked, .. } => {
-                self.ready.push(Shown::Peeked(asker, Some(with_scrollback(peeked.clone(), scrollback))));
+                return Some(Shown::Peeked(asker, Some(with_scrollback(peeked.clone(), scrollback))));
             }
-            Model::None => self.ready.push(Shown::Peeked(asker, None)),
+            Model::None => return Some(Shown::Peeked(asker, None)),
         }
+        None
     }
 
     /// The program has ended: keeps what it left, and lets the model go.
@@ -195,7 +201,7 @@ impl Terminal {
             Model::Live { screen, .. } => {
                 screen.redraw(LAST, 0);
                 screen.peek(LAST, u32::MAX);
-                Model::Ending { screen, painted: None, peeked: None }
+                Model::Ending { screen, painted: None, peeked: None, asked: Vec::new() }
             }
             other => other,
         };
@@ -203,7 +209,7 @@ impl Terminal {
 
     /// What is ready.
     pub(super) fn answers(&mut self) -> Vec<Shown> {
-        let mut shown = std::mem::take(&mut self.ready);
+        let mut shown = Vec::new();
         let answers = match &self.model {
             Model::Live { screen, .. } | Model::Ending { screen, .. } => screen.answers(),
             Model::Ended { .. } | Model::None => Vec::new(),
@@ -224,18 +230,26 @@ impl Terminal {
                 (Answer::Room, _) => {}
             }
         }
-        self.settle_end();
+        shown.append(&mut self.settle_end());
         shown
     }
 
-    fn settle_end(&mut self) {
-        if let Model::Ending { painted: painted @ Some(_), peeked: peeked @ Some(_), .. } = &mut self.model {
-            let (painted, peeked) = (painted.take(), peeked.take());
-            self.model = Model::Ended {
-                painted: painted.unwrap_or_default(),
-                peeked: with_scrollback(peeked.unwrap_or_default(), u32::MAX),
-            };
-        }
+    /// Lets the model go once it is known what it left, and gives that to those who asked meanwhile: the model's thread
+    /// will not answer them.
+    fn settle_end(&mut self) -> Vec<Shown> {
+        let Model::Ending { painted: painted @ Some(_), peeked: peeked @ Some(_), asked, .. } =
+            &mut self.model
+        else {
+            return Vec::new();
+        };
+        let (painted, peeked) = (painted.take().unwrap_or_default(), peeked.take().unwrap_or_default());
+        let asked = std::mem::take(asked);
+        self.model = Model::Ended { painted, peeked: with_scrollback(peeked, u32::MAX) };
+        let answer = |asked| match asked {
+            Asked::Painting(asker) => Some(Shown::Painted(asker, self.redraw(asker, 0)?)),
+            Asked::Text(asker, scrollback) => self.peek(asker, scrollback),
+        };
+        asked.into_iter().filter_map(answer).collect()
     }
 }
 
@@ -278,6 +292,29 @@ mod tests {
         let long = wire::Screen { lines: vec!["x".repeat(1000); 300], scrollback: 200, ..screen };
         let short = with_scrollback(long, u32::MAX);
         assert!(short.lines.len() < 132 && short.scrollback < 32, "{}", short.lines.len());
+    }
+
+    #[test]
+    fn who_asks_while_a_program_ends_is_answered_with_what_it_left() {
+        let asker = |stream| Asker { generation: 1, stream };
+        for _ in 0..200 {
+            let (woken, wake) = std::io::pipe().unwrap();
+            let mut terminal = Terminal::new(Size { cols: 20, rows: 2 }, 10, Ok(wake.into()));
+            terminal.feed([IoSlice::new(b"left"), IoSlice::new(b"")]);
+            terminal.end();
+            assert!(terminal.redraw(asker(1), 0).is_none() && terminal.peek(asker(2), 0).is_none());
+            let mut shown = Vec::new();
+            while shown.len() < 2 {
+                let read = rustix::io::read(&woken, &mut [0; 8]);
+                assert_eq!(read, Ok(8), "{shown:?} is all that was answered");
+                shown.append(&mut terminal.answers());
+            }
+            assert!(matches!(&shown[0], Shown::Painted(by, bytes) if *by == asker(1) && !bytes.is_empty()));
+            assert!(
+                matches!(&shown[1], Shown::Peeked(by, Some(seen)) if *by == asker(2) && seen.lines[0] == "left")
+            );
+            assert!(terminal.redraw(asker(3), 0).is_some(), "now it is known at once");
+        }
     }
 
     #[test]

@@ -64,6 +64,11 @@ impl Terminal {
         tcgetattr(&self.program).expect("modes")
     }
 
+    /// What was shown after so many bytes.
+    pub(crate) fn shown_from(&self, at: usize) -> Vec<u8> {
+        self.shown.0.lock().expect("no panic")[at..].to_vec()
+    }
+
     /// Waits until this was shown.
     pub(crate) fn wait_for(&self, text: &str) -> String {
         let (shown, changed) = &*self.shown;

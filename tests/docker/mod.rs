@@ -5,14 +5,23 @@ mod away;
 mod caller;
 mod cli;
 mod cp;
+#[path = "../../src/guest/screen/tests/emulator.rs"]
+#[expect(dead_code, reason = "tests of the model look at more of it")]
+mod emulator;
 mod engine;
 mod exec;
 mod guest;
 mod link;
 mod orphans;
 mod pid1;
+mod programs;
 mod pull;
 mod reports;
 mod sessions;
+mod shown;
 mod snapshot;
 mod terminals;
+mod viewers;
+
+// What the emulator takes sizes in.
+use abx::guest::wire;

@@ -7,50 +7,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::cli::terminal::Terminal;
+use super::shown::Viewer;
 use crate::support::{World, until};
 
-/// Somebody at a terminal. Goes when dropped.
-struct Viewer {
-    terminal: Terminal,
-    abx: Child,
-}
-
-impl Viewer {
-    fn attach(world: &World, size: (u16, u16), more: &[&str]) -> Self {
-        let terminal = Terminal::new();
-        terminal.resize(size.0, size.1);
-        let mut command = world.abx();
-        // The test starts the daemons.
-        command.args(["--no-autostart", "attach", "a"]).args(more);
-        let abx = terminal.spawn(command);
-        Self { terminal, abx }
-    }
-
-    fn types(&mut self, line: &str) {
-        self.terminal.press(line.as_bytes());
-        self.terminal.press(b"\r");
-    }
-
-    fn kill(mut self) {
-        self.abx.kill().expect("killed");
-        self.abx.wait().expect("ended");
-    }
-
-    fn code(&mut self) -> Option<i32> {
-        until("the client to end", || self.abx.try_wait().expect("a child")).code()
-    }
-}
-
-impl Drop for Viewer {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.abx.kill();
-        let _ = self.abx.wait();
-    }
-}
-
-fn world() -> Option<World> {
+pub(super) fn world() -> Option<World> {
     let world = World::new()?;
     world.start("a");
     Some(world)
@@ -70,12 +30,12 @@ fn runs(world: &World, what: &str) -> bool {
     world.sh("a", "ps")["stdout"].as_str().expect("text").contains(what)
 }
 
-fn terminals(world: &World) -> Vec<Value> {
+pub(super) fn terminals(world: &World) -> Vec<Value> {
     let listed = world.call("terminal.list", json!({"session": "a"}));
     listed.as_array().expect("a list").clone()
 }
 
-fn send(child: &Child, signal: Signal) {
+pub(super) fn send(child: &Child, signal: Signal) {
     kill(Pid::from_raw(i32::try_from(child.id()).expect("a pid")), signal).expect("signalled");
 }
 

@@ -54,6 +54,25 @@ fn two_followers_see_the_same_and_both_type_and_the_size_follows_who_acted_last(
 }
 
 #[test]
+fn the_size_goes_back_to_who_acted_before_when_who_acted_last_leaves() {
+    let guest = Guest::start();
+    let mut talk = guest.connect();
+    let size = |cols, rows| Size { cols, rows };
+    let (first, _) = talk.start(&terminal("1", "main", "cat"));
+    let (second, _) = attach(&mut talk, &follow("main", Some(size(100, 30)), true));
+    let (third, _) = attach(&mut talk, &follow("main", Some(size(60, 20)), true));
+    attach(&mut talk, &follow("main", Some(size(9, 9)), false));
+    type_in(&mut talk, first, "x");
+    assert_eq!(peek(&mut talk, "main").size, size(80, 24));
+    talk.send(Kind::Leave, second, b"");
+    assert_eq!(peek(&mut talk, "main").size, size(80, 24), "another has acted since");
+    talk.send(Kind::Leave, first, b"");
+    assert_eq!(peek(&mut talk, "main").size, size(60, 20));
+    talk.send(Kind::Leave, third, b"");
+    assert_eq!(peek(&mut talk, "main").size, size(60, 20), "nobody is left whose size counts");
+}
+
+#[test]
 fn who_only_reads_neither_types_nor_resizes() {
     let guest = Guest::start();
     let mut talk = guest.connect();
@@ -115,6 +134,28 @@ fn a_follower_that_stops_reading_holds_nobody_up_and_gets_a_fresh_screen() {
     type_in(&mut talk, quick, "\n");
     talk.read_to(frozen, b"bye\r\n");
     assert_eq!(talk.finish(frozen).exited.code, 0);
+}
+
+#[test]
+fn who_fell_behind_a_program_that_has_ended_gets_its_last_screen_and_its_end() {
+    let guest = Guest::start();
+    let mut talk = guest.connect();
+    let script = "read -r x; seq 1 300000; echo end-of-flood; exit 5";
+    let (frozen, _) = talk.start(&Run { window: Some(1000), ..terminal("1", "main", script) });
+    let (quick, _) = attach(&mut talk, &follow("main", None, true));
+    type_in(&mut talk, quick, "\n");
+    assert_eq!(talk.finish(quick).exited.code, 5);
+    // The model is asked for what the program left when that ends; this is answered after it.
+    assert!(peek(&mut talk, "main").lines.iter().any(|line| line == "end-of-flood"));
+    let mut got = 0;
+    while got < 1000 {
+        got += talk.receive(frozen).1.len();
+    }
+    talk.give(frozen, 1 << 20);
+    let (kind, painted) = talk.receive(frozen);
+    assert_eq!(kind, Kind::Redraw);
+    assert!(String::from_utf8_lossy(&painted).contains("end-of-flood"));
+    assert_eq!(talk.finish(frozen).exited.code, 5);
 }
 
 #[test]

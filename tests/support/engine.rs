@@ -1,5 +1,6 @@
 //! A real engine, an image to run on it, and a home whose containers and images go when the test ends.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,6 +16,35 @@ use abx::model::session::{Profile, Session};
 use futures_util::StreamExt;
 
 const IMAGE: &str = "abx-test-busybox:1";
+
+const PROGRAMS_IMAGE: &str = "abx-test-programs:1";
+
+/// Copies programs, their libraries, and what they know of terminals and colours into a tree.
+const COPY_PROGRAMS: &str = r#"
+    root=$1; shift
+    mkdir -p "$root/usr/bin" "$root/usr/lib" "$root/usr/lib64" "$root/usr/share" "$root/tmp" "$root/root" "$root/etc"
+    ln -s usr/bin usr/lib usr/lib64 "$root"
+    echo 'root:x:0:0:root:/root:/bin/sh' >"$root/etc/passwd"
+    for program do
+        file=$(readlink -f "$(command -v "$program")")
+        cp "$file" "$root/usr/bin/$program"
+        for library in $(ldd "$file" | grep -o '/[^ )]*' | sort -u); do
+            mkdir -p "$root${library%/*}"
+            cp -L "$library" "$root$library"
+        done
+    done
+    for place in /lib/terminfo /usr/share/terminfo; do
+        for entry in x/xterm-256color s/screen s/screen-256color t/tmux t/tmux-256color; do
+            if [ -e "$place/$entry" ]; then
+                mkdir -p "$root/usr/share/terminfo/${entry%/*}"
+                cp -L "$place/$entry" "$root/usr/share/terminfo/$entry"
+            fi
+        done
+    done
+    mkdir -p "$root/usr/lib/locale"
+    cp -a /usr/lib/locale/C.* "$root/usr/lib/locale"
+    cp -a /usr/share/vim "$root/usr/share"
+"#;
 
 /// Programs of the image; each is a link to busybox.
 const APPLETS: &str = "sh ls cat sleep stty grep kill tr head tail seq printf echo env id ps dd mkdir touch wc true \
@@ -68,26 +98,49 @@ pub(crate) fn busybox_image() -> String {
         let users = "root:x:0:0:root:/root:/bin/sh\ndev:x:1000:1000:dev:/home/dev:/bin/sh\n";
         std::fs::write(root.join("etc/passwd"), users).expect("write");
         std::fs::write(root.join("etc/group"), "root:x:0:\ndev:x:1000:\n").expect("write");
-        let before = docker(&["images", "-q", "--no-trunc", IMAGE]);
-        let mut tar = Command::new("tar")
-            .args(["--owner=0", "--group=0", "--mode=a+rwX", "-C"])
-            .arg(root)
-            .args(["-cf", "-", "."])
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("tar runs");
-        let import = Command::new("docker")
-            .args(["import", "-c", "CMD [\"/bin/sh\"]", "-c", "ENV PATH=/bin", "-", IMAGE])
-            .stdin(tar.stdout.take().expect("piped"))
-            .stdout(Stdio::null())
-            .status()
-            .expect("docker runs");
-        assert!(tar.wait().expect("tar ends").success() && import.success(), "the test image was not made");
-        if !before.is_empty() {
-            docker(&["rmi", &before]);
-        }
+        import(root, IMAGE);
     });
     IMAGE.to_owned()
+}
+
+/// Builds an image once per run: some of this machine's own programs, and what they need. Gives its reference.
+pub(crate) fn programs_image() -> String {
+    static ONCE: OnceLock<()> = OnceLock::new();
+    ONCE.get_or_init(|| {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let copied = Command::new("sh")
+            .args(["-euc", COPY_PROGRAMS, "copy"])
+            .arg(dir.path())
+            .args([
+                "sh", "env", "mktemp", "cat", "sleep", "head", "tr", "stty", "vim", "less", "htop", "tmux",
+            ])
+            .status();
+        assert!(copied.expect("sh runs").success(), "vim, less, htop and tmux are installed");
+        import(dir.path(), PROGRAMS_IMAGE);
+    });
+    PROGRAMS_IMAGE.to_owned()
+}
+
+/// Makes an image of a tree, in place of the one that had this name.
+fn import(root: &Path, name: &str) {
+    let before = docker(&["images", "-q", "--no-trunc", name]);
+    let mut tar = Command::new("tar")
+        .args(["--owner=0", "--group=0", "--mode=a+rwX", "-C"])
+        .arg(root)
+        .args(["-cf", "-", "."])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("tar runs");
+    let import = Command::new("docker")
+        .args(["import", "-c", "CMD [\"/bin/sh\"]", "-c", "ENV PATH=/bin", "-", name])
+        .stdin(tar.stdout.take().expect("piped"))
+        .stdout(Stdio::null())
+        .status()
+        .expect("docker runs");
+    assert!(tar.wait().expect("tar ends").success() && import.success(), "the test image was not made");
+    if !before.is_empty() {
+        docker(&["rmi", &before]);
+    }
 }
 
 /// A home of one test. Dropping it removes its containers and snapshots.

@@ -4,7 +4,7 @@ use shpool_vterm::{ContentRegion, Size, Term};
 
 use super::modes::Modes;
 use super::split::{Piece, Splitter, unfinished};
-use super::text;
+use super::{styles, text};
 use crate::guest::wire;
 
 /// Most columns, and most rows, of a model. A terminal beyond is shown as far as that.
@@ -75,10 +75,8 @@ impl ScreenModel for Vterm {
             Piece::Text(text) => parts(text).for_each(|part| term.process(part)),
             Piece::Control(sequence) => {
                 modes.control(sequence);
-                match shorter_repeat(sequence, *size) {
-                    Some(shorter) => term.process(&shorter),
-                    None => term.process(sequence),
-                }
+                let other = shorter_repeat(sequence, *size).or_else(|| styles::for_model(sequence));
+                term.process(other.as_deref().unwrap_or(sequence));
             }
             Piece::Command(command) => {
                 modes.command(command);
@@ -100,7 +98,7 @@ impl ScreenModel for Vterm {
 
     fn redraw(&self, scrollback: u32) -> Vec<u8> {
         let mut painting = self.modes.before(self.size.cols);
-        painting.append(&mut self.paint(scrollback));
+        painting.append(&mut styles::put_back(&self.paint(scrollback)));
         painting.append(&mut self.modes.after());
         painting.extend_from_slice(self.splitter.held());
         painting

@@ -11,7 +11,7 @@ use alacritty_terminal::term::test::TermSize;
 use alacritty_terminal::term::{Config, TermMode};
 use alacritty_terminal::vte::ansi::Processor;
 
-use crate::guest::wire;
+use super::wire;
 
 /// What it would have sent to the program, and done to its window.
 #[derive(Debug, Default, Clone)]
@@ -20,60 +20,60 @@ struct Listener(Arc<Mutex<Vec<String>>>);
 impl EventListener for Listener {
     fn send_event(&self, event: Event) {
         if !matches!(event, Event::MouseCursorDirty | Event::CursorBlinkingChange) {
-            self.0.lock().unwrap().push(format!("{event:?}"));
+            self.0.lock().expect("no panic").push(format!("{event:?}"));
         }
     }
 }
 
 /// The emulator.
-pub(super) struct Emulator {
+pub(crate) struct Emulator {
     term: Term<Listener>,
     processor: Processor,
     events: Listener,
 }
 
 impl Emulator {
-    pub(super) fn new(size: wire::Size) -> Self {
+    pub(crate) fn new(size: wire::Size) -> Self {
         let events = Listener::default();
         let config = Config { kitty_keyboard: true, scrolling_history: 20_000, ..Config::default() };
         let size = TermSize::new(size.cols.into(), size.rows.into());
         Self { term: Term::new(config, &size, events.clone()), processor: Processor::new(), events }
     }
 
-    pub(super) fn show(size: wire::Size, bytes: &[u8]) -> Self {
+    pub(crate) fn show(size: wire::Size, bytes: &[u8]) -> Self {
         let mut emulator = Self::new(size);
         emulator.feed(bytes);
         emulator
     }
 
-    pub(super) fn feed(&mut self, bytes: &[u8]) {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
         self.processor.advance(&mut self.term, bytes);
     }
 
-    pub(super) fn resize(&mut self, size: wire::Size) {
+    pub(crate) fn resize(&mut self, size: wire::Size) {
         self.term.resize(TermSize::new(size.cols.into(), size.rows.into()));
     }
 
-    pub(super) fn mode(&self) -> TermMode {
+    pub(crate) fn mode(&self) -> TermMode {
         *self.term.mode()
     }
 
-    pub(super) fn history(&self) -> usize {
+    pub(crate) fn history(&self) -> usize {
         self.term.grid().history_size()
     }
 
     /// What it answered, and the titles it was given.
-    pub(super) fn events(&self) -> Vec<String> {
-        self.events.0.lock().unwrap().clone()
+    pub(crate) fn events(&self) -> Vec<String> {
+        self.events.0.lock().expect("no panic").clone()
     }
 
     /// The last title it was given.
-    pub(super) fn title(&self) -> Option<String> {
+    pub(crate) fn title(&self) -> Option<String> {
         self.events().into_iter().rfind(|event| event.contains("Title"))
     }
 
     /// Its rows as text, that many lines of scrollback first.
-    pub(super) fn text(&self, scrollback: usize) -> Vec<String> {
+    pub(crate) fn text(&self, scrollback: usize) -> Vec<String> {
         let row = |row| {
             let cells = self.row(row).filter(|cell| !cell.flags.intersects(SPACERS));
             let text: String = cells
@@ -87,7 +87,7 @@ impl Emulator {
     }
 
     /// All that can be seen, and all that changes what will be: cells with their attributes, cursor, modes.
-    pub(super) fn snapshot(&self, scrollback: usize) -> Vec<String> {
+    pub(crate) fn snapshot(&self, scrollback: usize) -> Vec<String> {
         let mut all: Vec<String> = self.rows(scrollback).map(|row| self.described(row)).collect();
         let cursor = &self.term.grid().cursor;
         all.push(format!("cursor {:?} wraps {}", cursor.point, cursor.input_needs_wrap));
@@ -99,8 +99,8 @@ impl Emulator {
     }
 
     fn rows(&self, scrollback: usize) -> impl Iterator<Item = i32> + use<> {
-        let above = i32::try_from(scrollback.min(self.history())).unwrap();
-        -above..i32::try_from(self.term.screen_lines()).unwrap()
+        let above = i32::try_from(scrollback.min(self.history())).expect("few lines");
+        -above..i32::try_from(self.term.screen_lines()).expect("few lines")
     }
 
     fn row(&self, row: i32) -> impl Iterator<Item = &Cell> {

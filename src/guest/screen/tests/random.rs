@@ -25,8 +25,8 @@ const COMMON: &str = "\r\n~\r~\r\n\n~\x08~\r\x1b[2K~\r\x1b[2J~\r\x1bM~\r\x1bD~\x
     \x1b[>1u~\x1b[>5u~\x1b[<u~\x1b[r~\r\x1b[L~\r\x1b[M~\x1b[?5W~\x1b_Gi=1;AAAA\x1b\\";
 
 /// Attributes and colours.
-const STYLES: &str = "0~3~4~4:3~7~9~22~22;2~22;1~23~24~27~29~31~42~39~49~93~104~38;5;123~48;5;200~38;2;1;2;3~\
-    48;2;9;8;7~38:2::4:5:6";
+const STYLES: &str = "0~1~2~1;2~3~4~4:3~7~9~22~23~24~27~29~31~42~39~49~93~104~38;5;123~48;5;200~38;5;3~48:5:12~\
+    38;2;1;2;3~    48;2;9;8;7~38:2::4:5:6";
 
 /// Sequences in whose details terminals differ.
 const SPECIAL: &str = "\x1b[3X~\x1b[2P~\x1b[2@~\x1b[K~\x1b[1K~\x1b[J~\x1b[1J~\n~\x1bM~\x1bD~\x1b[!p~好~日本語~😀~\x1b[2A~\

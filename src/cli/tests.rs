@@ -9,7 +9,7 @@ use crate::client::fake::{Fake, HELLO, Script, connector};
 use crate::proto::types::{Session, Status};
 
 /// Exit code, standard output, standard error.
-fn abx(fake: &Fake, words: &[&str]) -> (u8, String, String) {
+pub(crate) fn abx(fake: &Fake, words: &[&str]) -> (u8, String, String) {
     let cli = parse(std::iter::once("abx").chain(words.iter().copied()).map(Into::into))
         .unwrap_or_else(|error| panic!("{error}"));
     let (output, Captured { out, err }) = Output::captured(cli.top.global.json, cli.top.global.quiet);

@@ -24,13 +24,12 @@ pub(super) fn register(module: &mut Module) {
             user: asked.user,
             tty: asked.tty.then_some(TERMINAL),
             stdin: asked.stdin.is_some(),
+            timeout: asked.timeout.map(Duration::from_millis),
             ..ExecRequest::default()
         };
-        let limit = asked.timeout.filter(|ms| *ms > 0).map(Duration::from_millis);
-        Ok(result(app.driver.exec_run(request, asked.stdin, limit).await?))
+        Ok(result(app.driver.exec_run(request, asked.stdin).await?))
     });
     later::<ExecStart, _, _>(module, |asked, app, _| async move {
-        let limit = asked.timeout.map(Duration::from_millis);
         let request = ExecRequest {
             session: asked.session,
             cmd: asked.cmd,
@@ -39,9 +38,10 @@ pub(super) fn register(module: &mut Module) {
             user: asked.user,
             detached: true,
             key: asked.key,
+            timeout: asked.timeout.map(Duration::from_millis),
             ..ExecRequest::default()
         };
-        Ok(convert::exec(&*app.driver.exec_start(request, limit).await?, &app.driver))
+        Ok(convert::exec(&*app.driver.exec_start(request).await?, &app.driver))
     });
     now::<ExecList, _>(module, |asked, app| {
         let execs = app.driver.execs(asked.session.as_deref())?;
@@ -89,12 +89,11 @@ fn result(mut output: Output) -> ExecResult {
         text::drop_cut_character(&mut output.stdout);
         text::drop_cut_character(&mut output.stderr);
     }
-    let code = output.ended.code;
     let (encoding, [stdout, stderr]) = text::encode([output.stdout, output.stderr]);
     ExecResult {
         id: output.id,
-        exit_code: code,
-        signal: (129..=192).contains(&code).then(|| code - 128),
+        exit_code: output.ended.code,
+        signal: output.ended.signal.map(i32::from),
         stdout,
         stderr,
         encoding,
@@ -112,7 +111,7 @@ mod tests {
     fn output(stdout: &[u8], truncated: bool) -> Output {
         Output {
             id: "e".to_owned(),
-            ended: Ended { code: 0, reason: None, never_started: false },
+            ended: Ended { code: 0, signal: None, reason: None, never_started: false },
             stdout: stdout.to_vec(),
             stderr: Vec::new(),
             truncated,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{End, KILLED, ORPHAN_LIMIT, Shared, Terms, WINDOW, lost};
+use super::{End, ORPHAN_LIMIT, Shared, Terms, WINDOW, lost};
 use crate::daemon::guests::link::Opened;
 use crate::daemon::guests::stream::{Item, Source};
 use crate::daemon::guests::{ALIVE_POLL, Guests};
@@ -60,7 +60,7 @@ impl Output {
                 Some(Item::Output(source, bytes)) => return Some(Ok(self.take(source, bytes))),
                 Some(Item::Answer(Kind::Exited, payload)) => match Exited::decode(&payload) {
                     Ok(exited) => {
-                        self.shared.end(End::exited(exited.code, exited.oom));
+                        self.shared.end(End::exited(&exited));
                         return None;
                     }
                     Err(_) => self.open.link().close(),
@@ -71,7 +71,7 @@ impl Output {
                 },
                 // abx-init does not know it any more: this is another life of the sandbox.
                 Some(Item::Answer(Kind::Failed, _)) => {
-                    self.shared.end(End::exited(KILLED, false));
+                    self.shared.end(End::lost());
                     return None;
                 }
                 Some(Item::Answer(..)) => {}
@@ -79,7 +79,7 @@ impl Output {
                 None => match self.follow_again().await {
                     Ok(true) => {}
                     Ok(false) => {
-                        self.shared.end(End::exited(KILLED, false));
+                        self.shared.end(End::lost());
                         return None;
                     }
                     Err(error) => return Some(Err(error)),

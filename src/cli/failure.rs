@@ -36,6 +36,8 @@ pub(crate) struct Failure {
     raw: Option<Box<RawValue>>,
     /// Shown to people where the daemon gave no hint.
     fallback_hint: Option<String>,
+    /// By which the daemon's log has it.
+    request: Option<String>,
 }
 
 impl Failure {
@@ -78,6 +80,11 @@ impl Failure {
         self
     }
 
+    /// The same, with the id of the request that failed.
+    pub(crate) fn of_request(self, id: Option<&str>) -> Self {
+        Self { request: id.map(str::to_owned), ..self }
+    }
+
     /// The same, with the exit code of `exec` and `attach`.
     pub(crate) fn for_exec(self) -> Self {
         let exit = match self.kind() {
@@ -106,7 +113,7 @@ impl Failure {
         }
     }
 
-    /// `Error:`, `Caused by:` and `Hint:` lines.
+    /// `Error:`, `Caused by:`, `Hint:` and `Request:` lines.
     pub(crate) fn text(&self, color: bool) -> String {
         let label = |code: &str, text: &str| {
             if color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
@@ -120,6 +127,9 @@ impl Failure {
         if let Some(hint) = hint {
             text.push_str(&format!("{} {}\n", label("1;36", "Hint:"), clean_lines(hint)));
         }
+        if let Some(request) = &self.request {
+            text.push_str(&format!("{} {}\n", label("1", "Request:"), clean(request)));
+        }
         text
     }
 
@@ -132,14 +142,14 @@ impl Failure {
     ) -> Self {
         let data = ErrorData { kind: kind.to_owned(), hint, causes, ..ErrorData::default() };
         let error = Box::new(WireError { code, message, data: Some(data) });
-        Self { exit, error, raw: None, fallback_hint: None }
+        Self { exit, error, raw: None, fallback_hint: None, request: None }
     }
 
     /// An error that the daemon sent on a raw stream.
     pub(crate) fn from_wire(error: WireError, raw: Option<Box<RawValue>>) -> Self {
         let exit = exit_code(&error);
         let fallback_hint = default_hint(&error);
-        Self { exit, error: Box::new(error), raw, fallback_hint }
+        Self { exit, error: Box::new(error), raw, fallback_hint, request: None }
     }
 }
 

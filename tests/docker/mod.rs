@@ -7,6 +7,7 @@ mod cli;
 mod cp;
 mod engine;
 mod exec;
+mod execs;
 mod guest;
 mod link;
 mod pid1;

@@ -150,7 +150,7 @@ impl End {
         let reason = match (code, row) {
             (0, _) => None,
             (_, row) if out_of_memory => Some(memory(row)),
-            (_, Some(row)) => why_sandbox_ended(row),
+            (_, Some(row)) => why_sandbox_ended(row, at),
             (_, None) => Some(format!("session '{name}' was deleted")),
         };
         Self { at, code, signal, reason }
@@ -158,7 +158,7 @@ impl End {
 
     /// The end of what ran in a sandbox that has ended.
     pub fn with_sandbox(at: Timestamp, row: &Session) -> Self {
-        let reason = why_sandbox_ended(row).unwrap_or_else(|| "its sandbox ended".to_owned());
+        let reason = why_sandbox_ended(row, at).unwrap_or_else(|| "its sandbox ended".to_owned());
         Self { at, code: code::KILLED, signal: u8::try_from(signal::KILL).ok(), reason: Some(reason) }
     }
 
@@ -176,11 +176,14 @@ fn memory(row: Option<&Session>) -> String {
 }
 
 /// Why a session's sandbox ended, or is about to; none where it runs on.
-fn why_sandbox_ended(row: &Session) -> Option<String> {
+fn why_sandbox_ended(row: &Session, at: Timestamp) -> Option<String> {
+    let expired = row.expires_at.is_some_and(|expiry| expiry <= at);
     let text = match (row.operation, row.status, row.reason) {
         (Some(Operation::Delete | Operation::DeleteKeep), ..) => "is being deleted",
         (Some(Operation::Save), ..) => "is being saved",
-        (Some(Operation::Stop), ..) => "is being stopped",
+        (Some(Operation::Stop), ..) if expired => "is being stopped: its timeout ran out",
+        // One that is idle has nobody inside.
+        (Some(Operation::Stop), ..) => "is being stopped by its user",
         (_, Status::Running | Status::Paused | Status::Starting, _) => return None,
         (_, _, Some(Reason::Timeout)) => "was stopped: its timeout ran out",
         (_, _, Some(Reason::Idle)) => "was stopped: it was idle",
@@ -189,6 +192,7 @@ fn why_sandbox_ended(row: &Session) -> Option<String> {
         (_, _, Some(Reason::Removed)) => "was removed outside abx",
         (_, _, Some(Reason::Exited)) => "ended: its main program exited",
         (_, Status::Saved, _) => "was saved",
+        (_, _, Some(Reason::User)) => "was stopped by its user",
         _ => "was stopped",
     };
     Some(format!("session '{}' {text}", row.name))

@@ -9,6 +9,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::cli::terminal::Terminal;
+use crate::support::engine::busybox_image;
 use crate::support::{World, until};
 
 fn world() -> Option<World> {
@@ -252,6 +253,36 @@ fn stop_and_delete_end_who_is_inside_with_one_line_why() {
         assert!(matches!(attached.wait().expect("ends").code(), Some(137 | 143)), "{verb:?}");
         terminal.wait_for("abx: session 'a' ");
     }
+}
+
+#[test]
+fn who_is_thrown_out_is_told_by_what() {
+    let Some(world) = World::new() else { return };
+    let image = busybox_image();
+    world.text(&["start", "user", "--image", &image]);
+    world.text(&["start", "expired", "--image", &image]);
+    let limits = json!({"memory_bytes": 32 << 20});
+    world.call("session.start", json!({"name": "memory", "image": image, "limits": limits}));
+    let attach = |name: &str, script: &str| {
+        let terminal = Terminal::new();
+        let mut command = world.abx();
+        command.args(["attach", name, "--", "sh", "-c", script]);
+        let child = terminal.spawn(command);
+        terminal.wait_for("inside");
+        (terminal, child)
+    };
+    let sleeps = "echo in''side; exec sleep 4321";
+    let (user, mut thrown) = attach("user", sleeps);
+    world.text(&["stop", "user"]);
+    user.wait_for("abx: session 'user' is being stopped by its user");
+    thrown.wait().expect("ends");
+    let (expired, mut thrown) = attach("expired", sleeps);
+    world.text(&["update", "expired", "--timeout", "1"]);
+    expired.wait_for("abx: session 'expired' is being stopped: its timeout ran out");
+    thrown.wait().expect("ends");
+    let (memory, mut thrown) = attach("memory", "echo in''side; exec tail /dev/zero");
+    memory.wait_for("abx: killed: the sandbox ran out of memory, which is limited to 32 MiB");
+    assert_eq!(thrown.wait().expect("ends").code(), Some(137));
 }
 
 #[test]

@@ -299,3 +299,15 @@ fn what_does_not_exist_yet_is_not_listed() {
         assert!(!help.lines().any(|l| l.trim_start().starts_with(word)), "{word}");
     }
 }
+
+#[test]
+fn a_command_is_asked_for_without_a_key_where_the_table_cannot_take_one() {
+    let fake = Fake::raw(format!("{{{}}}\n", error(19, "store_full", "the disk is full")).as_bytes());
+    let (exit, _, err) = abx(&fake, &["exec", "x", "--", "true"]);
+    let has_key = |request: &String| {
+        let open: serde_json::Value = serde_json::from_str(request).expect("JSON");
+        open["key"].is_string()
+    };
+    assert_eq!(fake.requests().iter().map(has_key).collect::<Vec<_>>(), [true, false]);
+    assert!(exit == 125 && err.contains("\nRequest: abx-"), "{exit} {err}");
+}

@@ -61,10 +61,17 @@ impl Driver {
             return;
         }
         self.judge_exec(id, Verdict::TimedOut).await;
+        let mut told = false;
         loop {
             let wait = match self.kill_exec(id, None).await {
                 Ok(_) => END_LIMIT,
+                Err(failure) if told => {
+                    tracing::debug!(%failure, exec = id, "still cannot end a command whose time ran out");
+                    TRY_AGAIN
+                }
                 Err(failure) => {
+                    // A sandbox may stay paused for days.
+                    told = true;
                     tracing::warn!(%failure, exec = id, "cannot end a command whose time ran out, and tries again");
                     TRY_AGAIN
                 }

@@ -16,7 +16,7 @@ pub(crate) enum ExecsCommand {
     },
     /// Print a command's output, as far as it is kept
     Logs {
-        /// Go on as it grows, until the command ends
+        /// Go on as it grows, until the command ends; with --json, a document on each line for each part
         #[arg(short, long)]
         follow: bool,
         /// The command's id, or the beginning of it

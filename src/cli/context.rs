@@ -14,6 +14,7 @@ use super::output::{Output, clean};
 use super::progress::Bar;
 use crate::client::{Asked, Client, ConnectError, Connector, RawStream, StreamError, same_protocol};
 use crate::paths::Home;
+use crate::proto::errors::Kind;
 use crate::proto::methods::Method;
 use crate::proto::stream::Open;
 use crate::proto::version::VERSION;
@@ -112,20 +113,31 @@ impl Context {
         client
     }
 
-    /// Opens a raw stream.
+    /// Opens a raw stream. With a key, an opening that a daemon's end cuts off is repeated: the command runs once.
     ///
     /// # Errors
-    /// As the client's.
-    pub(crate) fn open(&self, open: &Open) -> Result<RawStream, StreamError> {
-        let stream = self.connector.open(open)?;
+    /// As the client's; the key is the id of the failed request.
+    pub(crate) fn open(&self, open: &Open) -> Result<RawStream, Failure> {
+        let opened = match self.connector.open(open) {
+            Err(StreamError::Gone { .. }) if open.key.is_some() => self.open_again(open, false),
+            Err(error) if open.key.is_some() && is_of(&error, Kind::ShuttingDown) => {
+                self.open_again(open, true)
+            }
+            // A key must be in the table before its command begins; without one that runs with a full disk, too.
+            Err(error) if open.key.is_some() && is_of(&error, Kind::StoreFull) => {
+                self.connector.open(&Open { key: None, ..open.clone() })
+            }
+            opened => opened,
+        };
+        let stream = opened.map_err(|error| Failure::from(error).of_request(open.key.as_deref()))?;
         if !self.said.replace(true) {
             self.compare_versions(&stream.opened().version);
         }
         Ok(stream)
     }
 
-    /// Follows a command on a new connection after the one before was lost. A daemon that is being stopped is not started
-    /// again, but one that takes its place is waited for.
+    /// Opens a stream on a new connection after one before was lost. A daemon that is being stopped is not started again,
+    /// but one that takes its place is waited for.
     ///
     /// # Errors
     /// As the client's.
@@ -139,11 +151,11 @@ impl Context {
             };
             // A daemon that was killed takes connections for a moment after it has closed others: it is gone all the
             // same.
-            let waits = match error {
+            let waits = match &error {
                 StreamError::Gone { .. } => true,
                 // Where none is started from here, someone else does it.
                 StreamError::Connect { .. } => !connector.autostart(),
-                _ => false,
+                error => is_of(error, Kind::ShuttingDown),
             };
             if !waits || Instant::now() >= deadline {
                 return Err(error);
@@ -236,9 +248,13 @@ fn doing(method: &str) -> &'static str {
         "session.rename" => "renaming",
         "session.import" => "importing",
         "snapshot.delete" => "deleting snapshots",
-        "exec.run" => "",
+        "exec.run" | "exec.wait" => "",
         _ => "waiting for abxd",
     }
+}
+
+fn is_of(error: &StreamError, kind: Kind) -> bool {
+    matches!(error, StreamError::Refused(remote) if remote.error.kind() == Some(kind))
 }
 
 /// Whether there is a user who can be asked.
@@ -257,7 +273,7 @@ pub(crate) fn understand<M: Method>(raw: &RawValue) -> Result<M::Result, Failure
     })
 }
 
-/// An id for an operation's progress: this process and this instant have it for themselves.
+/// An id for an operation's progress, or of a request to start a command: this process and this instant have it for themselves.
 pub(crate) fn operation_id() -> Option<String> {
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
     Some(format!("abx-{}-{nanos:x}", std::process::id()))

@@ -34,8 +34,16 @@ pub(crate) struct Failure {
     // Boxed: a failure is passed up through every function, and is rare.
     error: Box<WireError>,
     raw: Option<Box<RawValue>>,
-    /// Shown to people where the daemon gave no hint.
-    fallback_hint: Option<String>,
+    aside: Box<Aside>,
+}
+
+/// What people are shown, and no document has.
+#[derive(Debug, Default)]
+struct Aside {
+    /// Where the daemon gave no hint.
+    hint: Option<String>,
+    /// The id by which the daemon's log has the request that failed.
+    request: Option<String>,
 }
 
 impl Failure {
@@ -73,8 +81,14 @@ impl Failure {
         let hint = Some(hint.into());
         match &mut self.error.data {
             Some(data) if self.raw.is_none() => data.hint = hint,
-            _ => self.fallback_hint = hint,
+            _ => self.aside.hint = hint,
         }
+        self
+    }
+
+    /// The same, with the id of the request that failed.
+    pub(crate) fn of_request(mut self, id: Option<&str>) -> Self {
+        self.aside.request = id.map(str::to_owned);
         self
     }
 
@@ -106,7 +120,7 @@ impl Failure {
         }
     }
 
-    /// `Error:`, `Caused by:` and `Hint:` lines, and where the daemon's log has it.
+    /// `Error:`, `Caused by:`, `Hint:` and `Request:` lines.
     pub(crate) fn text(&self, color: bool) -> String {
         let label = |code: &str, text: &str| {
             if color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
@@ -116,12 +130,12 @@ impl Failure {
         for cause in data.map(|d| d.causes.as_slice()).unwrap_or_default() {
             text.push_str(&format!("{} {}\n", label("1", "Caused by:"), clean_lines(cause)));
         }
-        let hint = data.and_then(|d| d.hint.as_ref()).or(self.fallback_hint.as_ref());
+        let hint = data.and_then(|d| d.hint.as_ref()).or(self.aside.hint.as_ref());
         if let Some(hint) = hint {
             text.push_str(&format!("{} {}\n", label("1;36", "Hint:"), clean_lines(hint)));
         }
-        if let Some(connection) = data.and_then(|d| d.connection) {
-            text.push_str(&format!("{} connection={connection} (abx daemon logs)\n", label("1", "Log:")));
+        if let Some(request) = &self.aside.request {
+            text.push_str(&format!("{} {}\n", label("1", "Request:"), clean(request)));
         }
         text
     }
@@ -135,14 +149,14 @@ impl Failure {
     ) -> Self {
         let data = ErrorData { kind: kind.to_owned(), hint, causes, ..ErrorData::default() };
         let error = Box::new(WireError { code, message, data: Some(data) });
-        Self { exit, error, raw: None, fallback_hint: None }
+        Self { exit, error, raw: None, aside: Box::default() }
     }
 
     /// An error that the daemon sent on a raw stream.
     pub(crate) fn from_wire(error: WireError, raw: Option<Box<RawValue>>) -> Self {
         let exit = exit_code(&error);
-        let fallback_hint = default_hint(&error);
-        Self { exit, error: Box::new(error), raw, fallback_hint }
+        let aside = Box::new(Aside { hint: default_hint(&error), request: None });
+        Self { exit, error: Box::new(error), raw, aside }
     }
 }
 

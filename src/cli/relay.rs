@@ -81,7 +81,8 @@ impl<'a> Relay<'a> {
         }
         let mut tracker = Tracker::default();
         let tracked = tty.is_some().then_some(&mut tracker);
-        let result = pump(&mut stream, tracked, follows.then_some(&mut again), &verdict);
+        let result = pump(&mut stream, tracked, follows.then_some(&mut again), &verdict)
+            .map_err(|failure| failure.of_request(again.open.key.as_deref()));
         let end = match (verdict.take(), result) {
             (Some(end), _) => Ok(end),
             (None, result) => result.map(End::Exit),
@@ -89,7 +90,7 @@ impl<'a> Relay<'a> {
         if tty.is_some() {
             let mut undo = tracker.undo();
             // What the user is told begins on a line of its own.
-            if tracker.mid_line() && !matches!(&end, Ok(End::Exit(Exit { reason: None, .. }))) {
+            if tracker.mid_line() {
                 undo.extend_from_slice(b"\r\n");
             }
             // The terminal may be gone; then there is nothing to undo.

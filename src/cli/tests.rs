@@ -9,7 +9,7 @@ use crate::client::fake::{Fake, HELLO, Script, connector};
 use crate::proto::types::{Session, Status};
 
 /// Exit code, standard output, standard error.
-fn abx(fake: &Fake, words: &[&str]) -> (u8, String, String) {
+pub(crate) fn abx(fake: &Fake, words: &[&str]) -> (u8, String, String) {
     let cli = parse(std::iter::once("abx").chain(words.iter().copied()).map(Into::into))
         .unwrap_or_else(|error| panic!("{error}"));
     let (output, Captured { out, err }) = Output::captured(cli.top.global.json, cli.top.global.quiet);
@@ -337,4 +337,16 @@ fn doctor_says_to_restart_a_daemon_that_hangs() {
     let daemon = out.split_once("FAILED   daemon").expect("its line").1;
     let fix = daemon.split_once("fix: ").expect("what to do").1.lines().next();
     assert_eq!(fix, Some("abx daemon restart"), "{out}");
+}
+
+#[test]
+fn a_command_is_asked_for_without_a_key_where_the_table_cannot_take_one() {
+    let fake = Fake::raw(format!("{{{}}}\n", error(19, "store_full", "the disk is full")).as_bytes());
+    let (exit, _, err) = abx(&fake, &["exec", "x", "--", "true"]);
+    let has_key = |request: &String| {
+        let open: serde_json::Value = serde_json::from_str(request).expect("JSON");
+        open["key"].is_string()
+    };
+    assert_eq!(fake.requests().iter().map(has_key).collect::<Vec<_>>(), [true, false]);
+    assert!(exit == 125 && err.contains("\nRequest: abx-"), "{exit} {err}");
 }

@@ -105,7 +105,6 @@ impl Failure {
                 hint: self.hint.clone(),
                 causes: self.causes.clone(),
                 session: self.session.clone(),
-                connection: None,
             }),
         }
     }

@@ -47,6 +47,7 @@ pub(super) async fn build(home: &Home, config: Config, shutdown: &Shutdown) -> R
     if lost {
         make_again(&driver, had_table).await;
     }
+    driver.watch_deadlines();
     supervise("the watcher of the engine", driver.clone(), watch::run);
     supervise("the timer", driver.clone(), expiry::run);
     let identity = Identity {

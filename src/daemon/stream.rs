@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout};
 use self::input::{Reader, pass_on};
 use self::out::Out;
 use super::driver::Driver;
-use super::exec::{ChunkStream, Ended, ExecRequest, Handle, Input, Live, by, deadline};
+use super::exec::{ChunkStream, Ended, ExecRequest, Handle, Input, Live, by};
 use super::failure::Failure;
 use super::framing::replay::Replay;
 use super::framing::{Peer, RawHandler, wrong};
@@ -27,6 +27,7 @@ use super::guests::Wanted;
 use super::shutdown::Shutdown;
 use crate::engine::docker::start_failure;
 use crate::engine::{Chunk, EngineError, WindowSize};
+use crate::model::exec::Verdict;
 use crate::proto::errors::Kind;
 use crate::proto::stream::{Exit, FrameKind, MAX_OPEN_BYTES, Open, Opened, Refused};
 use crate::proto::version::{PROTOCOL, VERSION};
@@ -62,6 +63,14 @@ impl From<io::Error> for Broken {
     }
 }
 
+/// A command that is carried to its client.
+struct Served<'a> {
+    handle: &'a Handle,
+    deadline: Option<Instant>,
+    /// The id by which the client asked for it.
+    request: Option<&'a str>,
+}
+
 /// How a connection ended.
 enum Left {
     /// With its last frame.
@@ -78,21 +87,21 @@ impl RawStreams {
         Self { driver, shutdown }
     }
 
-    async fn run(self, stream: Replay<UnixStream>, connection: u64) -> io::Result<()> {
+    async fn run(self, stream: Replay<UnixStream>) -> io::Result<()> {
         let (prefix, unix) = stream.into_parts();
         let (read, write) = unix.into_split();
         let mut reader = BufReader::new(io::Cursor::new(prefix).chain(read));
         let mut out = Out::new(write);
         let open = match self.opening(&mut reader).await {
             Ok(open) => open,
-            Err(failure) => return out.line(&Refused { error: failure.to_wire() }).await,
+            Err(failure) => return refuse(&mut out, None, &failure).await,
         };
         if let Some(asked) = &open.copy {
             return copy::serve(&self, &open.session, asked, reader, out).await;
         }
         let live = match self.start(&open).await {
             Ok(live) => live,
-            Err(failure) => return out.line(&refusal(&open, &failure, connection)).await,
+            Err(failure) => return refuse(&mut out, Some(&open), &failure).await,
         };
         let opened = Opened {
             exec: live.id.clone(),
@@ -103,12 +112,11 @@ impl RawStreams {
             note: live.note.clone(),
             ..Opened::default()
         };
-        let deadline = deadline(open.timeout_ms.map(Duration::from_millis));
         if open.detach {
-            live.follow(deadline);
+            live.follow();
             return out.line(&opened).await;
         }
-        let Live { mut io, handle, detached, .. } = live;
+        let Live { mut io, handle, detached, deadline, .. } = live;
         if handle.is_durable() {
             out.read_nothing_ahead();
         }
@@ -117,14 +125,15 @@ impl RawStreams {
             Ok(()) => {
                 let mut client = JoinSet::new();
                 client.spawn(pass_on(reader, io.input.take(), handle.copy(), Arc::clone(&interrupted)));
-                self.bridge(&handle, &mut io.output, &mut client, &mut out, deadline).await
+                let served = Served { handle: &handle, deadline, request: open.key.as_deref() };
+                self.bridge(&served, &mut io.output, &mut client, &mut out).await
             }
             Err(_) => Left::Gone(None),
         };
         drop(out);
         match left {
             Left::Gone(input) if detached => handle.leave(input, io.output),
-            Left::Gone(_) => handle.finish(&mut io.output, &Ended::abandoned(), |_| {}).await,
+            Left::Gone(_) => drop(handle.finish(&mut io.output, Verdict::Abandoned, |_| {}).await),
             // A shell's children in the background ignore interrupts.
             Left::Served if interrupted.load(Ordering::Relaxed) => drop(handle.end()),
             Left::Served | Left::Shutdown => {}
@@ -167,6 +176,7 @@ impl RawStreams {
             key: open.key.clone(),
             terminal: open.terminal.clone().filter(|_| open.attach),
             agent: open.agent.filter(|_| open.attach),
+            timeout: open.timeout_ms.map(Duration::from_millis),
         };
         let wanted = Wanted {
             stdout_from: open.stdout_from,
@@ -186,17 +196,16 @@ impl RawStreams {
     /// does not read, and while a command that has closed its output lives on.
     async fn bridge(
         &self,
-        handle: &Handle,
+        served: &Served<'_>,
         output: &mut ChunkStream,
         client: &mut JoinSet<Option<Input>>,
         out: &mut Out,
-        deadline: Option<Instant>,
     ) -> Left {
         let left = tokio::select! {
             biased;
             gone = client.join_next() => Left::Gone(gone.and_then(Result::ok).flatten()),
             () = self.shutdown.wait() => Left::Shutdown,
-            left = serve(handle, output, out, deadline) => left,
+            left = serve(served, output, out) => left,
         };
         if matches!(left, Left::Shutdown) {
             let failure = Failure::new(Kind::ShuttingDown, "the daemon is stopping; the command goes on");
@@ -211,22 +220,33 @@ impl RawHandler for RawStreams {
     fn serve(&self, stream: Replay<UnixStream>, peer: Peer) -> BoxFuture<'static, ()> {
         let this = self.clone();
         Box::pin(async move {
-            if let Err(error) = this.run(stream, peer.connection).await {
+            if let Err(error) = this.run(stream).await {
                 tracing::debug!(%error, connection = peer.connection, "a raw stream broke off");
             }
         })
     }
 }
 
+/// Says that there will be no command, to the client and in the log by the same id.
+async fn refuse(out: &mut Out, open: Option<&Open>, failure: &Failure) -> io::Result<()> {
+    let (request, session) =
+        (open.and_then(|open| open.key.as_deref()), open.map(|open| open.session.as_str()));
+    tracing::info!(request, session, causes = ?failure.causes, "a raw stream is refused: {failure}");
+    out.line(&Refused { error: failure.to_wire() }).await
+}
+
 /// Follows the command and sends its end.
-async fn serve(handle: &Handle, output: &mut ChunkStream, out: &mut Out, deadline: Option<Instant>) -> Left {
+async fn serve(served: &Served<'_>, output: &mut ChunkStream, out: &mut Out) -> Left {
+    let Served { handle, deadline, request } = *served;
     let sent = match by(deadline, carry(handle, output, out)).await {
         Some(Ok(exit)) => out.last(FrameKind::Exit, &exit).await,
-        Some(Err(Broken::Command(failure))) => out.last(FrameKind::Error, &failure.to_wire()).await,
+        Some(Err(Broken::Command(failure))) => {
+            tracing::warn!(request, exec = handle.id(), %failure, "a command cannot be followed");
+            out.last(FrameKind::Error, &failure.to_wire()).await
+        }
         Some(Err(Broken::Client(error))) => Err(error),
         None => {
-            let ended = Ended::timed_out();
-            handle.finish(output, &ended, |chunk| out.keep(chunk)).await;
+            let ended = handle.finish(output, Verdict::TimedOut, |chunk| out.keep(chunk)).await;
             out.last(FrameKind::Exit, &exit(ended)).await
         }
     };
@@ -281,21 +301,6 @@ async fn first(output: &mut ChunkStream, out: &mut Out) -> io::Result<Option<Res
 fn looks_like_a_failed_start(chunk: &Chunk) -> bool {
     let (Chunk::Stdout(bytes) | Chunk::Stderr(bytes)) = chunk;
     start_failure(&String::from_utf8_lossy(bytes)).is_some()
-}
-
-/// Why a command or terminal was not opened. That of a terminal is in the log, too: who sits before one that does not
-/// open, for a reason that passes, can look there later.
-fn refusal(open: &Open, failure: &Failure, connection: u64) -> Refused {
-    let mut error = failure.to_wire();
-    if open.attach {
-        let (session, kind) = (&open.session, failure.kind.name());
-        let causes = failure.causes.join(": ");
-        tracing::warn!(connection, %session, kind, error = %failure, causes, "a terminal was not opened");
-        if let Some(data) = &mut error.data {
-            data.connection = Some(connection);
-        }
-    }
-    Refused { error }
 }
 
 fn exit(ended: Ended) -> Exit {

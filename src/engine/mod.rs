@@ -173,10 +173,13 @@ pub struct WindowSize {
     pub rows: u16,
 }
 
+/// The variable that marks every process of an exec with its id. abx-init, which shares no code with this, sets the same.
+pub const EXEC_MARK: &str = "ABX_EXEC_ID";
+
 /// A command to run in a sandbox.
 #[derive(Debug, Clone)]
 pub struct ExecSpec {
-    /// abx's own id of the exec: every process of it carries it in `ABX_EXEC_ID`, by which it is found again to be
+    /// abx's own id of the exec: every process of it carries it in [`EXEC_MARK`], by which it is found again to be
     /// signalled.
     pub exec_id: String,
     /// Program and arguments.
@@ -372,7 +375,7 @@ pub trait Engine: Send + Sync {
     /// What became of a command.
     async fn exec_state(&self, engine_id: &str) -> Result<ExecState, EngineError>;
 
-    /// Sends a signal to every process of an exec, found by its `ABX_EXEC_ID`. `user` is the user the exec ran as.
+    /// Sends a signal to every process of an exec, found by its [`EXEC_MARK`]. `user` is the user the exec ran as.
     async fn exec_signal(
         &self,
         sandbox_id: &str,

@@ -17,11 +17,8 @@ use rustix::process::{Resource, Rlimit};
 
 use super::homes;
 use super::users::User;
-use super::wire::{Failed, Run, Size};
+use super::wire::{EXEC_MARK, Failed, Run, Size};
 use super::{terminal, users};
-
-/// The variable that marks a command and all that it starts.
-pub(super) const MARK: &str = "ABX_EXEC_ID";
 
 /// Where programs are looked for when the environment does not say.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -99,7 +96,7 @@ fn set_environment(command: &mut Command, run: &Run, user: &User) {
         let Some(at) = pair.iter().skip(1).position(|&b| b == b'=') else { continue };
         command.env(OsStr::from_bytes(&pair[..=at]), OsStr::from_bytes(&pair[at + 2..]));
     }
-    command.env(MARK, &run.id);
+    command.env(EXEC_MARK, &run.id);
 }
 
 type Ends = ([Option<OwnedFd>; 2], Option<OwnedFd>);

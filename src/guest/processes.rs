@@ -10,7 +10,7 @@ use std::io::Read;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Gid, Pid, Uid, setfsgid, setfsuid};
 
-use super::exec::MARK;
+use super::wire::EXEC_MARK;
 
 /// Looks again this often for processes that were started meanwhile.
 const PASSES: usize = 8;
@@ -99,7 +99,7 @@ fn of_command(Family { id, leader, reaped }: Family<'_>) -> Vec<u32> {
     let ours = with_children(HashSet::from([std::process::id()]), &processes);
     processes.retain(|process| ours.contains(&process.pid));
     let mut found = HashSet::new();
-    let mark = format!("{MARK}={id}");
+    let mark = format!("{EXEC_MARK}={id}");
     // As long as anything is left of its session nothing else gets its number.
     let taken = leader == 0 || reaped && processes.iter().any(|process| process.pid == leader);
     for process in &processes {
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_process_is_found_by_its_mark_its_session_and_its_parents() {
-        let mut marked = Command::new("sleep").arg("60").env(MARK, "test-mark").spawn().unwrap();
+        let mut marked = Command::new("sleep").arg("60").env(EXEC_MARK, "test-mark").spawn().unwrap();
         // A program that has just been started shows its environment a moment later.
         let limit = std::time::Instant::now() + std::time::Duration::from_secs(30);
         while !of_command(family("test-mark", u32::MAX - 1)).contains(&marked.id()) {

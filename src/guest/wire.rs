@@ -29,6 +29,9 @@ pub use messages::{
     Welcome,
 };
 
+/// The variable that marks a command and all that it starts with the command's id.
+pub const EXEC_MARK: &str = "ABX_EXEC_ID";
+
 /// The version spoken.
 pub const VERSION: u16 = 1;
 

@@ -93,9 +93,6 @@ pub struct ErrorData {
     /// The session that the error is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// The number under which the daemon's log has it, for a terminal that was not opened: its `connection`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub connection: Option<u64>,
 }
 
 /// The error object of JSON-RPC, as abx sends it.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::files::Encoding;
 use super::stream::Size;
 
 /// A command to run to its end.
@@ -49,7 +50,7 @@ pub struct ExecResult {
     /// Standard error.
     pub stderr: String,
     /// `utf-8`, or `base64` if either stream is not UTF-8.
-    pub encoding: String,
+    pub encoding: Encoding,
     /// Whether output was cut.
     pub truncated: bool,
     /// How long it ran, in milliseconds.
@@ -145,7 +146,7 @@ pub struct ExecLogsResult {
     /// Standard error.
     pub stderr: String,
     /// `utf-8`, or `base64` if either stream is not UTF-8.
-    pub encoding: String,
+    pub encoding: Encoding,
     /// Where `stdout` begins: more than was asked for when what is between is no longer kept.
     pub stdout_from: u64,
     /// Where `stderr` begins.
@@ -154,6 +155,13 @@ pub struct ExecLogsResult {
     pub stdout_next: u64,
     /// Where to ask on.
     pub stderr_next: u64,
+    /// How many bytes of `stdout` the command had written when it was asked: past `stdout_next` where that is more than
+    /// one answer holds.
+    #[serde(default)]
+    pub stdout_end: u64,
+    /// The same of `stderr`.
+    #[serde(default)]
+    pub stderr_end: u64,
     /// Bytes that are no longer kept, of both streams.
     pub dropped_bytes: u64,
     /// Whether the command has ended and this is all.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, params};
 
-use crate::model::exec::{End, Exec};
+use crate::model::exec::{End, Exec, Verdict};
 use crate::model::id::{ExecId, SessionId, Timestamp};
 
 /// Commands that are remembered of one session after they have ended. The oldest are forgotten first; those that run
@@ -13,15 +13,17 @@ use crate::model::id::{ExecId, SessionId, Timestamp};
 pub(super) const KEPT_PER_SESSION: usize = 200;
 
 const PUT: &str = "INSERT INTO execs (
-    id, session, key, argv, terminal, tty, detached, started_at, ended_at, exit_code, signal, reason
-) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+    id, session, key, argv, terminal, tty, detached, started_at, ended_at, exit_code, signal, reason, deadline_at,
+    verdict
+) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
 ON CONFLICT (id) DO UPDATE SET
-    detached = excluded.detached, ended_at = excluded.ended_at, exit_code = excluded.exit_code,
+    detached = excluded.detached, verdict = excluded.verdict, ended_at = excluded.ended_at, exit_code = excluded.exit_code,
     signal = excluded.signal, reason = excluded.reason";
 
 /// The columns in the order in which [`read`] takes them.
 pub(super) const EXECS: &str = "SELECT
-    id, session, key, argv, terminal, tty, detached, started_at, ended_at, exit_code, signal, reason
+    id, session, key, argv, terminal, tty, detached, started_at, ended_at, exit_code, signal, reason, deadline_at,
+    verdict
 FROM execs";
 
 /// Writes a command in place of the one of its id, if there is one; of that, what never changes stays.
@@ -41,6 +43,8 @@ pub(super) fn put(conn: &Connection, exec: &Exec) -> rusqlite::Result<()> {
             ended.map(|end| end.code),
             ended.and_then(|end| end.signal),
             ended.and_then(|end| end.reason.as_deref()),
+            exec.deadline.map(|at| at.0),
+            exec.verdict.map(Verdict::as_str),
         ])
         .map(drop)
 }
@@ -60,6 +64,7 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Exec> {
     let (at, code): (Option<i64>, Option<i32>) = (row.get(8)?, row.get(9)?);
     let signal = row.get::<_, Option<i64>>(10)?.and_then(|signal| u8::try_from(signal).ok());
     let reason = row.get(11)?;
+    let verdict: Option<String> = row.get(13)?;
     Ok(Exec {
         id: ExecId::new(row.get::<_, String>(0)?),
         session: SessionId::new(row.get::<_, String>(1)?),
@@ -69,6 +74,8 @@ fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Exec> {
         tty: row.get(5)?,
         detached: row.get(6)?,
         started_at: Timestamp(row.get(7)?),
+        deadline: row.get::<_, Option<i64>>(12)?.map(Timestamp),
+        verdict: verdict.as_deref().and_then(Verdict::from_word),
         ended: at.map(|at| End { at: Timestamp(at), code: code.unwrap_or_default(), signal, reason }),
     })
 }

@@ -8,8 +8,8 @@ use rusqlite::Connection;
 use super::error::{StoreError, explain};
 use super::view::{Draft, View};
 use super::{execs, rows};
-use crate::model::exec::{End, Exec};
-use crate::model::id::{ExecId, SessionId, SnapshotId};
+use crate::model::exec::{End, Exec, Verdict};
+use crate::model::id::{ExecId, SessionId, SnapshotId, Timestamp};
 use crate::model::session::{Session, Snapshot};
 
 /// An open change of the table. Sees what changes before it in the same transaction did, and what it did itself.
@@ -57,7 +57,7 @@ impl<'a> Tx<'a> {
         self.draft.set_session(&old.id, Some(Arc::new(row)));
         if ended {
             // Whatever ran in a sandbox ended with it.
-            self.end_execs(&old.id, &End::with_sandbox(at))?;
+            self.end_execs(&old.id, at)?;
         }
         Ok(())
     }
@@ -98,11 +98,12 @@ impl<'a> Tx<'a> {
     }
 
     /// Notes the end of every command of a session that runs by its row.
-    fn end_execs(&mut self, session: &SessionId, end: &End) -> Result<(), StoreError> {
+    fn end_execs(&mut self, session: &SessionId, at: Timestamp) -> Result<(), StoreError> {
+        let Some(end) = self.shared(session).map(|row| End::with_sandbox(at, row)) else { return Ok(()) };
         let open: Vec<Arc<Exec>> =
             self.view().execs().of(session).filter(|exec| exec.ended.is_none()).cloned().collect();
         for exec in open {
-            self.put_exec(&Exec { ended: Some(end.clone()), ..Exec::clone(&exec) })?;
+            self.put_exec(&exec.judged(Verdict::WithSandbox).ended(end.clone()))?;
         }
         Ok(())
     }
@@ -253,6 +254,29 @@ impl Tx<'_> {
             self.draft.set_exec(&id, None);
         }
         Ok(())
+    }
+
+    /// Decides about a command before it ends, and notes its end, as [`Exec::judged`] and [`Exec::ended`] have it; gives
+    /// its row as it is then, if it is there.
+    ///
+    /// # Errors
+    /// SQLite's failures alone.
+    pub fn settle_exec(
+        &mut self,
+        id: &ExecId,
+        verdict: Option<Verdict>,
+        end: Option<End>,
+    ) -> Result<Option<Arc<Exec>>, StoreError> {
+        let Some(old) = self.exec(id) else { return Ok(None) };
+        let judged = verdict.map_or_else(|| Exec::clone(&old), |verdict| old.judged(verdict));
+        let new = match end {
+            Some(end) => judged.ended(end),
+            None => judged,
+        };
+        if new != *old {
+            self.put_exec(&new)?;
+        }
+        Ok(Some(Arc::new(new)))
     }
 
     /// Removes a command, if it is there.

@@ -297,8 +297,14 @@ fn a_command_waits_for_a_save_that_keeps_the_session_running() {
         // Whatever fails here, the save must be let go, or the test never ends.
         let seen = std::panic::catch_unwind(|| crate::support::until("the sandbox to be frozen", frozen));
         let run = scope.spawn(|| abx(&["exec", "a", "--", "echo", "alive"]));
-        std::thread::sleep(std::time::Duration::from_millis(500));
-        let waits = !run.is_finished();
+        // Its row comes before it is started; had it run in the frozen sandbox, it would hang on after the thaw.
+        let noted = std::panic::catch_unwind(|| {
+            crate::support::until("it to be asked for", || {
+                let listed = world.call("exec.list", serde_json::json!({"session": "a"}));
+                listed.as_array().is_some_and(|all| !all.is_empty()).then_some(())
+            })
+        });
+        let waits = noted.is_ok() && !run.is_finished();
         std::fs::write(&go, "").expect("write");
         assert!(save.join().expect("ends").status.success());
         assert_eq!(run.join().expect("ends").stdout, b"alive\n");

@@ -5,13 +5,16 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::json;
 
-use crate::support::World;
 use crate::support::engine::busybox_image;
+use crate::support::{World, until};
 
 /// Far more than any buffer on the way holds.
 const BIG_BYTES: usize = 256 * 1024 * 1024;
@@ -383,4 +386,22 @@ fn a_reader_that_goes_away_ends_the_copy_and_nothing_else() {
     drop(out);
     child.wait().expect("it ends");
     world.copied("a:/etc/passwd", "passwd");
+}
+
+#[test]
+fn a_copy_that_is_told_to_end_ends_by_that_signal_and_leaves_nothing_half_made() {
+    let Some(world) = World::new() else { return };
+    world.start("a");
+    world.sh("a", "truncate -s 64G /big");
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let to = world.at(signal.as_str());
+        fs::create_dir(&to).expect("made");
+        let mut command = world.home.command(env!("CARGO_BIN_EXE_abx"));
+        let mut copy = command.args(["-q", "cp", "a:/big"]).arg(&to).spawn().expect("abx runs");
+        let entries = || fs::read_dir(&to).expect("there").count();
+        until("it to write", || (entries() > 0).then_some(()));
+        kill(Pid::from_raw(copy.id().cast_signed()), signal).expect("signalled");
+        assert_eq!(copy.wait().expect("ends").signal(), Some(signal as i32));
+        assert_eq!(entries(), 0);
+    }
 }

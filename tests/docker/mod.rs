@@ -10,6 +10,7 @@ mod cp;
 mod emulator;
 mod engine;
 mod exec;
+mod execs;
 mod guest;
 mod link;
 mod orphans;

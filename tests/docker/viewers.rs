@@ -98,12 +98,9 @@ fn a_terminal_that_is_not_opened_says_why_and_where_the_log_has_it() {
     there.terminal.wait_for("up");
     let mut viewer = Viewer::attach(&world, (80, 24), &["--", "another-command"]);
     assert!(viewer.code().is_some_and(|code| code != 0));
-    let shown = viewer.terminal.wait_for("(abx daemon logs)");
-    let (_, id) = shown.split_once("connection=").expect("a line about the log");
-    let id = id.split(' ').next().expect("a word");
+    let shown = viewer.terminal.wait_for("Request: abx-");
+    let (_, id) = shown.split_once("Request: ").expect("a line about the log");
+    let id = id.split_whitespace().next().expect("a word");
     let log = world.home.log();
-    let logged = |line: &str| {
-        line.contains(&format!("connection={id} ")) && line.contains("a terminal was not opened")
-    };
-    assert!(log.lines().any(logged), "{id} in {log}");
+    assert!(log.lines().any(|line| line.contains(id) && line.contains("refused")), "{id} in {log}");
 }

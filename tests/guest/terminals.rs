@@ -141,7 +141,7 @@ fn who_fell_behind_a_program_that_has_ended_gets_its_last_screen_and_its_end() {
     let guest = Guest::start();
     let mut talk = guest.connect();
     let script = "read -r x; seq 1 300000; echo end-of-flood; exit 5";
-    let (frozen, _) = talk.start(&Run { window: Some(1000), ..terminal("1", "main", script) });
+    let (frozen, _) = talk.start(&Run { window: 1000, ..terminal("1", "main", script) });
     let (quick, _) = attach(&mut talk, &follow("main", None, true));
     type_in(&mut talk, quick, "\n");
     assert_eq!(talk.finish(quick).exited.code, 5);

@@ -9,14 +9,14 @@ use self::agent::Agent;
 use super::exec::pass_terminal_type;
 use super::session::quoted;
 use crate::cli::args::AttachArgs;
-use crate::cli::context::Context;
+use crate::cli::context::{Context, operation_id};
 use crate::cli::failure::Failure;
 use crate::cli::output::clean;
 use crate::cli::relay::{self, Relay};
 use crate::cli::signals::{End, Watch};
 use crate::cli::terminal;
 use crate::proto::execs::MAIN_TERMINAL;
-use crate::proto::stream::Open;
+use crate::proto::stream::{Exit, Open};
 
 /// Opens a terminal and gives the exit code of what ran in it.
 pub(crate) fn run(context: &Context, args: AttachArgs) -> Result<u8, Failure> {
@@ -43,6 +43,7 @@ pub(crate) fn run(context: &Context, args: AttachArgs) -> Result<u8, Failure> {
         read_only: args.read_only,
         scrollback: args.scrollback,
         agent: agent.as_ref().map(|agent| agent.start),
+        key: operation_id(),
         ..Open::default()
     };
     // First: a terminal that cannot be used must not leave a shell behind.
@@ -92,7 +93,8 @@ fn last_line(end: &End, args: &AttachArgs, durable: bool) -> Option<String> {
             "Detached from {}. What runs in it goes on; abx attach {name} opens a fresh shell.",
             clean(&args.name)
         )),
-        End::Exit(exit) => exit.reason.as_ref().map(|reason| format!("abx: {}", clean(reason))),
+        End::Exit(Exit { reason: Some(reason), .. }) => Some(format!("abx: {}", clean(reason))),
+        End::Exit(exit) => Some(format!("abx: the program ended with code {}", exit.exit_code)),
         End::Signal(_) => None,
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Read};
 
 use crate::cli::args::RunArgs;
-use crate::cli::context::{Context, understand};
+use crate::cli::context::{Context, operation_id, understand};
 use crate::cli::failure::Failure;
 use crate::cli::output::clean;
 use crate::cli::relay::{self, Relay};
@@ -48,6 +48,7 @@ pub(crate) fn run(context: &Context, args: RunArgs) -> Result<u8, Failure> {
         stdin: args.interactive,
         detach: args.detach,
         timeout_ms: args.timeout,
+        key: operation_id(),
         ..Open::default()
     };
     if args.detach {

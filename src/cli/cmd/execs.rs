@@ -1,24 +1,17 @@
 //! `abx exec list|logs|kill|wait`: commands that were started before.
 
-use std::io::Write;
-
-use base64::Engine as _;
+mod logs;
 
 use crate::cli::args_exec::ExecsCommand;
 use crate::cli::context::{Context, understand};
 use crate::cli::failure::Failure;
-use crate::cli::output::{clean, raw_stderr, raw_stdout};
+use crate::cli::output::clean;
 use crate::cli::table;
-use crate::proto::execs::{
-    ExecInfo, ExecKillParams, ExecListParams, ExecLogsParams, ExecLogsResult, ExecWaitParams,
-};
-use crate::proto::methods::{ExecKill, ExecList, ExecLogs, ExecWait, Method};
+use crate::proto::execs::{ExecInfo, ExecKillParams, ExecListParams, ExecWaitParams};
+use crate::proto::methods::{ExecKill, ExecList, ExecWait};
 
 /// The code for a wait that was given up, as for a command whose time ran out.
 const GAVE_UP: u8 = 124;
-
-/// How long one question for more output waits for the command's end, in milliseconds: output shows that much later.
-const FOLLOW_MS: u64 = 250;
 
 /// Does what was asked.
 pub(crate) fn run(context: &Context, command: ExecsCommand) -> Result<u8, Failure> {
@@ -30,7 +23,7 @@ pub(crate) fn run(context: &Context, command: ExecsCommand) -> Result<u8, Failur
             context.deliver::<ExecList>(&raw, ids, |list| table::execs(list, jiff::Timestamp::now()))?;
             Ok(0)
         }
-        ExecsCommand::Logs { follow, id } => logs(context, id, follow),
+        ExecsCommand::Logs { follow, id } => logs::run(context, id, follow),
         ExecsCommand::Kill { signal, id } => {
             let raw = context.call::<ExecKill>(&ExecKillParams { id, signal })?;
             context.deliver::<ExecKill>(
@@ -61,48 +54,4 @@ fn wait(context: &Context, id: String, timeout: Option<u64>) -> Result<u8, Failu
         context.output.note(&format!("abx: {}", clean(reason)));
     }
     Ok(u8::try_from(code & 0xff).unwrap_or(u8::MAX))
-}
-
-/// Prints the output, each stream to ours.
-fn logs(context: &Context, id: String, follow: bool) -> Result<u8, Failure> {
-    let mut client = context.connect()?;
-    let mut params = ExecLogsParams { id, ..ExecLogsParams::default() };
-    loop {
-        let raw = context.call_on::<ExecLogs>(&mut client, &params)?;
-        let output = understand::<ExecLogs>(&raw)?;
-        if context.output.json {
-            context.output.data(raw.get());
-        } else {
-            print(&output)?;
-        }
-        if output.dropped_bytes > 0 && params.stdout_from == 0 && params.stderr_from == 0 {
-            context
-                .output
-                .note(&format!("abx: {} bytes before this are no longer kept", output.dropped_bytes));
-        }
-        let came = !output.stdout.is_empty() || !output.stderr.is_empty();
-        (params.stdout_from, params.stderr_from) = (output.stdout_next, output.stderr_next);
-        if came && (follow || !context.output.json) {
-            continue;
-        }
-        if output.ended || !follow {
-            return Ok(0);
-        }
-        let wait = ExecWaitParams { id: params.id.clone(), timeout: Some(FOLLOW_MS) };
-        context.call_on::<ExecWait>(&mut client, &wait)?;
-    }
-}
-
-fn print(output: &ExecLogsResult) -> Result<(), Failure> {
-    let bytes = |text: &str| match output.encoding.as_str() {
-        "base64" => base64::engine::general_purpose::STANDARD.decode(text).map_err(|error| {
-            Failure::local(format!("failed to read the result of {}", ExecLogs::NAME), &error)
-        }),
-        _ => Ok(text.as_bytes().to_vec()),
-    };
-    let failed = |error| Failure::local("failed to write output", &error);
-    raw_stderr()
-        .and_then(|mut err| err.write_all(&bytes(&output.stderr).unwrap_or_default()))
-        .map_err(failed)?;
-    raw_stdout().and_then(|mut out| out.write_all(&bytes(&output.stdout).unwrap_or_default())).map_err(failed)
 }

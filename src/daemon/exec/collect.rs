@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use tokio::io::AsyncWriteExt;
-use tokio::time::Instant;
 
 use super::{ChunkStream, Input};
-use super::{Ended, ExecRequest, Handle, Live, by, deadline};
+use super::{Ended, ExecRequest, Handle, Live, by};
 use crate::daemon::driver::Driver;
 use crate::daemon::failure::Failure;
 use crate::engine::Chunk;
+use crate::model::exec::Verdict;
+use crate::model::exec::code::{NOT_EXECUTABLE, NOT_FOUND};
 use crate::proto::errors::Kind;
 
 /// Output that is kept of each stream by `exec.run`, in bytes. What is beyond is read and dropped.
@@ -41,17 +42,12 @@ impl Driver {
     ///
     /// # Cancel safety
     /// The command goes on when the caller is dropped.
-    pub async fn exec_run(
-        &self,
-        request: ExecRequest,
-        input: Option<String>,
-        limit: Option<Duration>,
-    ) -> Result<Output, Failure> {
+    pub async fn exec_run(&self, request: ExecRequest, input: Option<String>) -> Result<Output, Failure> {
         let this = self.clone();
         self.submit(async move {
             let live = this.exec(request).await?;
             let handle = live.handle.copy();
-            let output = collect(live, input, deadline(limit)).await?;
+            let output = collect(live, input).await?;
             if output.ended.never_started {
                 let text = if output.stdout.is_empty() { &output.stderr } else { &output.stdout };
                 return Err(never_started(&handle, output.ended.code, text));
@@ -64,7 +60,7 @@ impl Driver {
 
 /// The refusal of a command that never started; `text` is what the engine said in place of its output.
 pub(super) fn never_started(handle: &Handle, code: i32, text: &[u8]) -> Failure {
-    let kind = if code == 126 { Kind::CommandNotExecutable } else { Kind::CommandNotFound };
+    let kind = if code == NOT_EXECUTABLE { Kind::CommandNotExecutable } else { Kind::CommandNotFound };
     Failure::new(kind, handle.start_refusal(code, text))
 }
 
@@ -77,10 +73,10 @@ pub fn start_refusal(command: &str, code: i32, text: &str) -> String {
         return format!("the working directory {dir} does not exist in the sandbox");
     }
     match code {
-        127 if text.is_empty() || text.contains("not found") || text.contains("no such file") => {
+        NOT_FOUND if text.is_empty() || text.contains("not found") || text.contains("no such file") => {
             format!("{command}: command not found in the sandbox")
         }
-        126 if text.contains("permission denied") || text.contains("is a directory") => {
+        NOT_EXECUTABLE if text.contains("permission denied") || text.contains("is a directory") => {
             format!("{command}: cannot be run in the sandbox: permission denied, or not a program")
         }
         _ if text.is_empty() => format!("{command}: cannot be run in the sandbox"),
@@ -105,8 +101,8 @@ impl Kept {
     }
 }
 
-async fn collect(live: Live, input: Option<String>, deadline: Option<Instant>) -> Result<Output, Failure> {
-    let Live { id, mut io, handle, .. } = live;
+async fn collect(live: Live, input: Option<String>) -> Result<Output, Failure> {
+    let Live { id, mut io, handle, deadline, .. } = live;
     let mut kept = Kept::default();
     let feed = feed(io.input.take(), input.unwrap_or_default());
     let work = async {
@@ -117,11 +113,7 @@ async fn collect(live: Live, input: Option<String>, deadline: Option<Instant>) -
     };
     let ended = match by(deadline, work).await {
         Some(ended) => ended?,
-        None => {
-            let ended = Ended::timed_out();
-            handle.finish(&mut io.output, &ended, |chunk| kept.take(chunk)).await;
-            ended
-        }
+        None => handle.finish(&mut io.output, Verdict::TimedOut, |chunk| kept.take(chunk)).await,
     };
     let Kept { stdout, stderr, truncated } = kept;
     Ok(Output { id, ended, stdout, stderr, truncated, took: handle.started.elapsed() })

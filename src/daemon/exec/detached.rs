@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::collect::never_started;
-use super::{Ended, ExecRequest, Live, by, deadline};
+use super::{ExecRequest, Live, by};
 use crate::daemon::driver::Driver;
 use crate::daemon::failure::Failure;
 use crate::engine::Chunk;
 use crate::engine::docker::start_failure;
-use crate::model::exec::Exec;
+use crate::model::exec::{Exec, Verdict};
+use crate::proto::errors::Kind;
 
 /// How long a detached command is watched before it counts as started. The engine tells within this that there is no
 /// such program; what it tells later is not told.
@@ -29,29 +30,25 @@ impl Driver {
     ///
     /// # Cancel safety
     /// The command is started all the same.
-    pub async fn exec_start(
-        &self,
-        request: ExecRequest,
-        limit: Option<Duration>,
-    ) -> Result<Arc<Exec>, Failure> {
+    pub async fn exec_start(&self, request: ExecRequest) -> Result<Arc<Exec>, Failure> {
         let this = self.clone();
         self.submit(async move {
-            let (session, key) = (request.session.clone(), request.key.clone());
-            let first = |this: &Driver| {
-                let session = this.session(&session).ok()?;
-                this.0.store.exec_keyed(&session.id, key.as_deref()?)
-            };
-            if let Some(exec) = first(&this) {
+            let session = this.session(&request.session)?;
+            let key = request.key.clone();
+            if let Some(exec) = this.keyed_exec(&session, key.as_deref()) {
                 return Ok(exec);
             }
             let mut live = match this.exec(request).await {
                 Ok(live) => live,
                 // Someone else was faster.
-                Err(failure) => return first(&this).ok_or(failure),
+                Err(failure) if failure.kind == Kind::SessionExists => {
+                    return this.keyed_exec(&session, key.as_deref()).ok_or(failure);
+                }
+                Err(failure) => return Err(failure),
             };
             live.confirm().await?;
             let id = live.id.clone();
-            live.follow(deadline(limit));
+            live.follow();
             this.find_exec(&id)
         })
         .await
@@ -94,9 +91,9 @@ impl Live {
 
     /// Reads the command's output to its end on a task of its own, so that it never waits for a reader, and ends it at
     /// the deadline.
-    pub fn follow(self, deadline: Option<Instant>) {
+    pub fn follow(self) {
         tokio::spawn(async move {
-            let Self { mut io, handle, .. } = self;
+            let Self { mut io, handle, deadline, .. } = self;
             let work = async {
                 while let Some(Ok(_)) = io.output.next().await {}
                 if let Err(error) = handle.wait().await {
@@ -104,7 +101,7 @@ impl Live {
                 }
             };
             if by(deadline, work).await.is_none() {
-                handle.finish(&mut io.output, &Ended::timed_out(), |_| {}).await;
+                handle.finish(&mut io.output, Verdict::TimedOut, |_| {}).await;
             }
         });
     }

@@ -1,15 +1,17 @@
 //! Ending a command: because its time ran out, or because nobody waits for it any more.
 
-use std::future::Future;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::ChunkStream;
 use super::handle::{Ended, Handle, no_such_exec};
+use crate::daemon::clock;
 use crate::engine::{Chunk, EngineError, ExecState};
+use crate::model::exec::signal::{KILL, TERM};
+use crate::model::exec::{End, Verdict};
 
 /// Time between TERM and KILL for a command whose time ran out or whose client is gone.
 const KILL_GRACE: Duration = Duration::from_secs(2);
@@ -32,23 +34,18 @@ enum Delivery {
     Refused,
 }
 
-/// When a command's time runs out: no limit, a limit of zero, and one beyond all clocks mean never.
-pub fn deadline(limit: Option<Duration>) -> Option<Instant> {
-    limit.filter(|limit| !limit.is_zero()).and_then(|limit| Instant::now().checked_add(limit))
-}
-
-/// Runs `work` until the deadline; none if it is not done by then.
-pub async fn by<T>(deadline: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
-    match deadline {
-        Some(at) => timeout_at(at, work).await.ok(),
-        None => Some(work.await),
-    }
-}
-
 impl Handle {
-    /// Ends the command as [`Handle::end`] does, notes `ended` as its end, and reads the last of its output, for a bounded time: an engine that
-    /// cannot get rid of the output of a command that has ended may hang on the whole sandbox.
-    pub async fn finish(&self, output: &mut ChunkStream, ended: &Ended, mut take: impl FnMut(Chunk)) {
+    /// Ends the command as [`Handle::end`] does, for this reason, and reads the last of its output, for a bounded time: an
+    /// engine that cannot get rid of the output of a command that has ended may hang on the whole sandbox. Gives its end,
+    /// which is its own where that came first.
+    pub async fn finish(
+        &self,
+        output: &mut ChunkStream,
+        verdict: Verdict,
+        mut take: impl FnMut(Chunk),
+    ) -> Ended {
+        // First: what is seen of it from here on is the verdict's doing.
+        self.driver.judge_exec(&self.exec_id, verdict).await;
         let ending = self.end();
         let bound = async {
             // It ends with its last step, or by a panic that is logged where it happens.
@@ -66,7 +63,9 @@ impl Handle {
                 tracing::warn!(exec = self.exec_id, "a command that was ended still holds its output open");
             }
         }
-        self.driver.end_exec(&self.exec_id, ended).await;
+        let at = clock::now();
+        let seen = verdict.end(at).unwrap_or_else(|| End::unseen(at));
+        self.driver.end_exec(&self.exec_id, seen).await.into()
     }
 
     /// Ends the command: TERM to all its processes, a grace, KILL for those that are left. Goes on by itself when the
@@ -74,13 +73,13 @@ impl Handle {
     pub fn end(&self) -> JoinHandle<()> {
         let copy = self.copy();
         tokio::spawn(async move {
-            copy.signal_in_time(15).await;
+            copy.signal_in_time(TERM).await;
             // Also where its main process is gone at once: its children may need the grace, and may be left.
             let killed_at = Instant::now() + KILL_GRACE;
             if timeout(KILL_GRACE, copy.gone()).await.is_ok() {
                 sleep_until(killed_at).await;
             }
-            copy.signal_in_time(9).await;
+            copy.signal_in_time(KILL).await;
         })
     }
 

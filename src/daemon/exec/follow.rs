@@ -1,10 +1,12 @@
 //! Commands and terminals that run already: coming back to them, and looking at them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
 
+use super::deadline::remaining;
 use super::running::Running;
 use super::{ExecRequest, Handle, Live, runnable};
 use crate::daemon::clock;
@@ -13,12 +15,21 @@ use crate::daemon::failure::Failure;
 use crate::daemon::guests::{Followed, Kept, Wanted};
 use crate::guest::wire::{Entry, Screen};
 use crate::model::exec::Exec;
+use crate::model::exec::code::UNSEEN;
+use crate::model::exec::signal::HUP;
 use crate::model::session::{Runtime, Session, Status};
 use crate::proto::errors::Kind;
 use crate::proto::stream::AgentStart;
 
 /// How often a terminal is looked for that another client opens or ends in the same moment.
 const ATTACH_TRIES: u32 = 3;
+
+/// How old a command may be that is started again when abx-init does not know it. A client asks again within seconds of
+/// a daemon's end, and abx-init knows the last hundreds of commands that have ended.
+const YOUNG: Duration = Duration::from_secs(30);
+
+/// How many sandboxes are asked for their terminals at once.
+const ASKED_AT_ONCE: usize = 16;
 
 /// A terminal, and the session that it is of.
 pub struct TerminalOf {
@@ -44,10 +55,14 @@ impl Driver {
             return self.follow_exec(id, wanted).await;
         }
         let session = self.session(&request.session)?;
-        if let Some(key) = &request.key
-            && let Some(exec) = self.0.store.exec_keyed(&session.id, key)
-        {
-            return self.follow_exec(exec.id.as_str(), wanted).await;
+        if let Some(exec) = self.keyed_exec(&session, request.key.as_deref()) {
+            match self.follow_exec(exec.id.as_str(), wanted).await {
+                // The daemon before this one noted it, and ended before it asked for it.
+                Err(failure) if failure.kind == Kind::ExecNotFound && never_began(&exec) => {
+                    self.forget_exec(&session.id, exec.id.as_str(), request.attach).await;
+                }
+                followed => return followed,
+            }
         }
         let mut note = None;
         let running = request.terminal.as_deref().and_then(|name| self.terminal_exec(&session, name));
@@ -136,12 +151,15 @@ impl Driver {
     pub async fn terminals(&self, session: Option<&str>) -> Result<Vec<TerminalOf>, Failure> {
         let one = session.map(|name| self.session(name)).transpose()?;
         let all = one.as_ref().map_or_else(|| self.sessions(), |session| vec![Arc::clone(session)]);
+        let asked = all
+            .into_iter()
+            .filter(|session| session.runtime == Runtime::Init && session.status == Status::Running)
+            .map(|session| async move { (self.0.guests.entries(&session).await, session) });
+        // One that does not answer holds up no other; each comes in its place.
+        let mut answers = stream::iter(asked).buffered(ASKED_AT_ONCE);
         let mut found = Vec::new();
-        for session in all {
-            if session.runtime != Runtime::Init || session.status != Status::Running {
-                continue;
-            }
-            match self.0.guests.entries(&session).await {
+        while let Some((answer, session)) = answers.next().await {
+            match answer {
                 Ok(entries) => {
                     let terminals = entries
                         .into_iter()
@@ -198,6 +216,7 @@ impl Driver {
             followed: true,
             detached: exec.detached,
             from,
+            deadline: remaining(exec),
             note: None,
         }
     }
@@ -210,10 +229,21 @@ impl Driver {
             return Err(Failure::new(Kind::WrongState, text).about(session.name.as_str()));
         }
         if !matches!(session.status, Status::Running | Status::Paused) {
-            let text = format!("the output of command {} went with its sandbox", exec.id);
-            return Err(Failure::new(Kind::WrongState, text).about(session.name.as_str()));
+            let name = session.name.as_str();
+            let text = format!(
+                "the output of command {} is kept in its sandbox, which does not run: it is gone",
+                exec.id
+            );
+            return Err(Failure::new(Kind::WrongState, text)
+                .about(name)
+                .hint(format!("abx exec wait {} tells how it ended", exec.id)));
         }
         Ok(session)
+    }
+
+    /// The command that a caller named by this key.
+    pub(super) fn keyed_exec(&self, session: &Session, key: Option<&str>) -> Option<Arc<Exec>> {
+        self.0.store.exec_keyed(&session.id, key?)
     }
 
     fn terminal_exec(&self, session: &Session, name: &str) -> Option<Arc<Exec>> {
@@ -237,9 +267,6 @@ impl Driver {
     }
 }
 
-/// The signal of a terminal that is gone.
-const HUP: i32 = 1;
-
 /// Whether what runs on a terminal is what was asked for. An agent is the same with whatever arguments it was started.
 fn suits(request: &ExecRequest, exec: &Exec) -> bool {
     match request.agent {
@@ -249,6 +276,13 @@ fn suits(request: &ExecRequest, exec: &Exec) -> bool {
         Some(AgentStart::Resume) => request.cmd.first() == exec.argv.first(),
         Some(AgentStart::Fresh) => false,
     }
+}
+
+/// Whether a command that abx-init does not know cannot have been started: so young, it would know it.
+fn never_began(exec: &Exec) -> bool {
+    let unseen = exec.ended.as_ref().is_none_or(|end| end.code == UNSEEN);
+    let age = clock::now().0.saturating_sub(exec.started_at.0);
+    unseen && u64::try_from(age).is_ok_and(|age| Duration::from_millis(age) < YOUNG)
 }
 
 fn forgotten(exec: &Exec) -> Failure {

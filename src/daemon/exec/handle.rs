@@ -7,25 +7,16 @@ use futures_util::StreamExt;
 use tokio::time::{Instant, sleep};
 
 use super::running::Running;
+use crate::daemon::clock;
 use crate::daemon::driver::Driver;
 use crate::daemon::exec::{ChunkStream, Input, start_refusal};
 use crate::daemon::failure::Failure;
 use crate::daemon::usage::InUse;
 use crate::engine::{EngineError, ExecState, RunState, WindowSize};
-use crate::model::session::{Operation, Reason, Session, Status};
+use crate::model::exec::End;
+use crate::model::exec::code::KILLED;
+use crate::model::session::{Reason, Session, Status};
 use crate::proto::stream::Size;
-
-/// The code of a command whose time ran out (as in coreutils' `timeout`).
-const TIMED_OUT: i32 = 124;
-
-/// The code of a command that was killed.
-const KILLED: i32 = 137;
-
-/// The line for a command whose client went away.
-const CLIENT_WENT: &str = "its client went away";
-
-/// The line for a command whose time ran out.
-const TIME_RAN_OUT: &str = "its time ran out";
 
 /// Longest wait between two looks at whether a command that closed its output has ended.
 const LONGEST_POLL: Duration = Duration::from_millis(200);
@@ -57,26 +48,22 @@ pub struct Handle {
     pub(super) _in_use: InUse,
 }
 
-/// How a command ended.
+/// How a command ended, as its row has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
     /// The code to give to whoever ran it.
     pub code: i32,
+    /// The signal that ended it.
+    pub signal: Option<u8>,
     /// One line, when it did not end by itself.
     pub reason: Option<String>,
     /// Whether it never started: then what came as its output is the engine's text.
     pub never_started: bool,
 }
 
-impl Ended {
-    /// Whoever waited for it went away.
-    pub fn abandoned() -> Self {
-        Self { code: KILLED, reason: Some(CLIENT_WENT.to_owned()), never_started: false }
-    }
-
-    /// Its time ran out.
-    pub fn timed_out() -> Self {
-        Self { code: TIMED_OUT, reason: Some(TIME_RAN_OUT.to_owned()), never_started: false }
+impl From<End> for Ended {
+    fn from(end: End) -> Self {
+        Self { code: end.code, signal: end.signal, reason: end.reason, never_started: false }
     }
 }
 
@@ -88,6 +75,11 @@ enum Look {
 }
 
 impl Handle {
+    /// The command's id.
+    pub fn id(&self) -> &str {
+        &self.exec_id
+    }
+
     /// Waits until the command has ended, after its output did. One that lives on without output is waited for.
     ///
     /// # Errors
@@ -100,9 +92,9 @@ impl Handle {
             match self.look(looks.is_multiple_of(SANDBOX_EVERY)).await {
                 Ok(Look::Ended(code)) => return Ok(self.ended(code).await),
                 Ok(Look::NeverStarted(code)) => {
-                    let ended = Ended { code, reason: None, never_started: true };
-                    self.driver.end_exec(&self.exec_id, &ended).await;
-                    return Ok(ended);
+                    let seen = End { at: clock::now(), code, signal: None, reason: None };
+                    let ended = self.driver.end_exec(&self.exec_id, seen).await;
+                    return Ok(Ended { never_started: true, ..ended.into() });
                 }
                 Ok(Look::Runs) => failed = 0,
                 Err(error) => {
@@ -149,21 +141,15 @@ impl Handle {
     }
 
     async fn ended(&self, code: i32) -> Ended {
-        let reason = match code {
-            0 => None,
-            _ if self.running.is_oom() => Some(self.out_of_memory()),
-            _ => self.why(code).await,
-        };
-        let ended = Ended { code, reason, never_started: false };
-        self.driver.end_exec(&self.exec_id, &ended).await;
-        ended
-    }
-
-    fn out_of_memory(&self) -> String {
-        let limit = self.session.spec.limits.memory_bytes;
-        let limit =
-            limit.map(|bytes| format!(", which is limited to {} MiB", bytes >> 20)).unwrap_or_default();
-        format!("killed: the sandbox ran out of memory{limit}")
+        let out_of_memory = self.running.is_oom();
+        if code != 0 && !out_of_memory {
+            self.see_sandbox(code).await;
+        }
+        let row = self.driver.0.store.session_by_id(&self.session.id);
+        let signal = self.running.signal_of(code);
+        let name = self.session.name.as_str();
+        let seen = End::seen(clock::now(), (code, signal), out_of_memory, name, row.as_deref());
+        self.driver.end_exec(&self.exec_id, seen).await.into()
     }
 
     /// Why the command never started, in a line; `text` is what came in place of its output.
@@ -172,9 +158,9 @@ impl Handle {
         self.running.refusal().unwrap_or_else(engines)
     }
 
-    /// Why the sandbox ended under a command, if it did.
-    async fn why(&self, code: i32) -> Option<String> {
-        let name = self.session.name.as_str();
+    /// Lets the session's row come to say what became of its sandbox, where that may have ended under the command: the
+    /// engine tells of the sandbox later than of the command.
+    async fn see_sandbox(&self, code: i32) {
         let ended = Instant::now();
         while let Some(row) = self.driver.0.store.session_by_id(&self.session.id) {
             let follows = match (row.operation, row.status, row.reason) {
@@ -191,24 +177,6 @@ impl Handle {
             }
             sleep(SANDBOX_POLL).await;
         }
-        let Some(row) = self.driver.0.store.session_by_id(&self.session.id) else {
-            return Some(format!("session '{name}' was deleted"));
-        };
-        let text = match (row.operation, row.status, row.reason) {
-            (Some(Operation::Delete | Operation::DeleteKeep), ..) => "is being deleted",
-            (Some(Operation::Save), ..) => "is being saved",
-            (Some(Operation::Stop), ..) => "is being stopped",
-            (_, Status::Running | Status::Paused | Status::Starting, _) => return None,
-            (_, _, Some(Reason::Timeout)) => "was stopped: its timeout ran out",
-            (_, _, Some(Reason::Idle)) => "was stopped: it was idle",
-            (_, _, Some(Reason::OomKilled)) => "ran out of memory",
-            (_, _, Some(Reason::Engine)) => "was stopped: the engine stopped",
-            (_, _, Some(Reason::Removed)) => "was removed outside abx",
-            (_, _, Some(Reason::Exited)) => "ended: its main program exited",
-            (_, Status::Saved, _) => "was saved",
-            _ => "was stopped",
-        };
-        Some(format!("session '{name}' {text}"))
     }
 
     /// Whether it can be followed again: abx-init runs it, and keeps what it writes.
@@ -216,9 +184,9 @@ impl Handle {
         matches!(*self.running, Running::Guest(_))
     }
 
-    /// Leaves a terminal that goes on without anybody at it. Where the engine runs it, its output is read and dropped, so that the program never
-    /// waits for a reader; as long as it writes, the session is not idle. Its input is held open: some engines end the
-    /// output with it.
+    /// Leaves a terminal that goes on without anybody at it. Where the engine runs it, its output is read and dropped, so
+    /// that the program never waits for a reader; as long as it writes, the session is not idle. Its input is held open:
+    /// some engines end the output with it.
     pub fn leave(self, input: Option<Input>, mut output: ChunkStream) {
         if self.is_durable() {
             return;
@@ -233,7 +201,8 @@ impl Handle {
             }
             drop(input);
             if let Ok(ExecState::Exited(code)) = running.state(&*driver.0.engine).await {
-                driver.end_exec(&exec, &Ended { code, reason: None, never_started: false }).await;
+                let signal = running.signal_of(code);
+                driver.end_exec(&exec, End { at: clock::now(), code, signal, reason: None }).await;
             }
         });
     }

@@ -56,6 +56,12 @@ impl Launches {
         self.lock().get(session).map(|place| place.live.iter().cloned().collect()).unwrap_or_default()
     }
 
+    /// How many ask for processes or freeze, or wait to.
+    #[cfg(test)]
+    pub fn users(&self, session: &SessionId) -> usize {
+        self.lock().get(session).map_or(0, |place| Arc::strong_count(&place.turn) - 1)
+    }
+
     fn turn(&self, session: &SessionId) -> Arc<RwLock<()>> {
         let mut places = self.lock();
         // Those that nobody uses are made again when they are needed.

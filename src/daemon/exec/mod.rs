@@ -3,6 +3,7 @@
 //! The one interface between the callers (`exec.run`, the raw stream) and whatever runs commands in a sandbox.
 
 mod collect;
+mod deadline;
 mod detached;
 mod ending;
 mod follow;
@@ -22,16 +23,18 @@ use tokio::io::AsyncWrite;
 use tokio::time::{Instant, sleep, timeout};
 
 pub use self::collect::{MAX_OUTPUT_BYTES, Output, start_refusal};
-pub use self::ending::{by, deadline};
+pub use self::deadline::{by, deadline};
 pub use self::follow::TerminalOf;
 pub use self::handle::{Ended, Handle};
 pub use self::launches::Launches;
+pub(super) use self::records::settle;
 use self::running::Running;
 use super::driver::Driver;
 use super::failure::Failure;
 use super::guests::Started;
 use super::resolve;
 use crate::engine::{Chunk, EngineError, ExecIo, ExecSpec, ExecState, WindowSize};
+use crate::fault;
 use crate::model::id::SessionId;
 use crate::model::session::{Runtime, Session};
 use crate::model::step::{Verb, plan};
@@ -85,6 +88,8 @@ pub struct ExecRequest {
     pub terminal: Option<String>,
     /// Whether `cmd` is to be the session's agent.
     pub agent: Option<AgentStart>,
+    /// How long it may run: none and zero are no limit.
+    pub timeout: Option<Duration>,
 }
 
 /// A command that runs. Dropping it does not end it.
@@ -101,6 +106,8 @@ pub struct Live {
     pub detached: bool,
     /// Where its two outputs begin.
     pub from: (u64, u64),
+    /// When its time runs out.
+    pub deadline: Option<Instant>,
     /// One line for the user on what was started.
     pub note: Option<String>,
 }
@@ -117,6 +124,7 @@ impl Driver {
         let in_use = self.0.usage.begin(&session.id);
         let id = uuid::Uuid::now_v7().to_string();
         self.begin_exec(&session, &request, &id, &argv(&request)).await?;
+        fault::point("exec.noted").await;
         let (spec, mut io, running, session) = match self.launch(Arc::clone(&session), &request, &id).await {
             Ok(launched) => launched,
             Err(failure) => {
@@ -124,6 +132,7 @@ impl Driver {
                 return Err(failure);
             }
         };
+        fault::point("exec.started").await;
         // Whoever takes over may ask for more of an output that has ended.
         io.output = io.output.fuse().boxed();
         let handle = Handle {
@@ -135,8 +144,17 @@ impl Driver {
             started: Instant::now(),
             _in_use: in_use,
         };
-        let detached = request.detached || request.attach;
-        Ok(Live { id: spec.exec_id, io, handle, followed: false, detached, from: (0, 0), note: None })
+        let (detached, deadline) = (request.detached || request.attach, deadline(request.timeout));
+        Ok(Live {
+            id: spec.exec_id,
+            io,
+            handle,
+            followed: false,
+            detached,
+            from: (0, 0),
+            deadline,
+            note: None,
+        })
     }
 
     async fn launch(

@@ -5,25 +5,24 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{Ended, ExecRequest, by, deadline};
+use super::{ExecRequest, by, deadline};
 use crate::daemon::agents::{self, Mark};
 use crate::daemon::clock;
 use crate::daemon::driver::Driver;
 use crate::daemon::failure::Failure;
-use crate::model::exec::{End, Exec};
+use crate::model::exec::signal::{KILL, TERM};
+use crate::model::exec::{End, Exec, Verdict};
 use crate::model::id::{ExecId, SessionId};
 use crate::model::session::{Runtime, Session, Status};
 use crate::proto::errors::Kind;
+use crate::store::Tx;
+use crate::store::error::StoreError;
 
 /// Fewest characters of an id that stand for it.
 const SHORT_ID_CHARS: usize = 4;
 
 /// Longest name that a caller may give a command, in bytes.
 pub(super) const MAX_KEY_BYTES: usize = 128;
-
-/// The signals of an orderly end.
-const TERM: i32 = 15;
-const KILL: i32 = 9;
 
 /// Time between them for a command that a user ends.
 const KILL_GRACE: Duration = Duration::from_secs(5);
@@ -32,6 +31,23 @@ const KILL_GRACE: Duration = Duration::from_secs(5);
 struct Target {
     exec: String,
     session: Arc<Session>,
+}
+
+/// Notes an end of a command that was seen, and all that follows from it. Gives the row, with the end that stands; none
+/// when it was forgotten.
+///
+/// # Errors
+/// The store's.
+pub(in crate::daemon) fn settle(
+    tx: &mut Tx<'_>,
+    id: &ExecId,
+    seen: End,
+) -> Result<Option<Arc<Exec>>, StoreError> {
+    let Some(exec) = tx.settle_exec(id, None, Some(seen))? else { return Ok(None) };
+    if let Some(end) = &exec.ended {
+        agents::ended(tx, &exec, end.code)?;
+    }
+    Ok(Some(exec))
 }
 
 impl Driver {
@@ -80,23 +96,23 @@ impl Driver {
     /// Nothing but the waiting is lost.
     pub async fn wait_exec(&self, id: &str, limit: Option<Duration>) -> Result<Arc<Exec>, Failure> {
         let exec = self.find_exec(id)?;
-        let id = exec.id.clone();
-        let ended = async {
-            loop {
-                let changed = self.0.ended_execs.notified();
-                tokio::pin!(changed);
-                // Before the look: an end in between is not missed.
-                changed.as_mut().enable();
-                match self.0.store.exec(&id) {
-                    Some(exec) if exec.ended.is_none() => changed.await,
-                    Some(exec) => return exec,
-                    // Its session was deleted.
-                    None => return Arc::clone(&exec),
-                }
+        let seen = by(deadline(limit), self.seen_ended(&exec)).await;
+        Ok(seen.or_else(|| self.0.store.exec(&exec.id)).unwrap_or(exec))
+    }
+
+    /// Waits until a command has ended, and gives its row as it is then, or the one given where its session was deleted.
+    pub(super) async fn seen_ended(&self, exec: &Arc<Exec>) -> Arc<Exec> {
+        loop {
+            let changed = self.0.ended_execs.notified();
+            tokio::pin!(changed);
+            // Before the look: an end in between is not missed.
+            changed.as_mut().enable();
+            match self.0.store.exec(&exec.id) {
+                Some(exec) if exec.ended.is_none() => changed.await,
+                Some(exec) => return exec,
+                None => return Arc::clone(exec),
             }
-        };
-        let seen = by(deadline(limit), ended).await;
-        Ok(seen.or_else(|| self.0.store.exec(&id)).unwrap_or(exec))
+        }
     }
 
     /// Sends a signal to a command and all that it started; without one, TERM, and KILL to what is left after a grace.
@@ -163,6 +179,7 @@ impl Driver {
         id: &str,
         argv: &[String],
     ) -> Result<(), Failure> {
+        let now = clock::now();
         let exec = Exec {
             id: ExecId::new(id),
             session: session.id.clone(),
@@ -171,7 +188,9 @@ impl Driver {
             terminal: request.terminal.clone(),
             tty: request.tty.is_some(),
             detached: request.detached || request.terminal.is_some(),
-            started_at: clock::now(),
+            started_at: now,
+            deadline: request.deadline_at(now),
+            verdict: None,
             ended: None,
         };
         let (attach, keyed) = (request.attach, request.key.is_some());
@@ -217,27 +236,29 @@ impl Driver {
         }
     }
 
-    /// Notes how a command ended. The first end that is noted stays, but for that of its sandbox: what is known of the
-    /// command itself is closer.
-    pub(in crate::daemon) async fn end_exec(&self, id: &str, ended: &Ended) {
-        let at = clock::now();
+    /// Decides about a command before it is ended.
+    pub(super) async fn judge_exec(&self, id: &str, verdict: Verdict) {
         let id = ExecId::new(id);
-        let signal = (129..=192).contains(&ended.code).then(|| ended.code - 128);
-        let end = End {
-            at,
-            code: ended.code,
-            signal: signal.and_then(|signal| u8::try_from(signal).ok()),
-            reason: ended.reason.clone(),
-        };
-        let noted = self.0.store.write(move |tx| {
-            let Some(exec) = tx.exec(&id) else { return Ok(()) };
-            agents::ended(tx, &exec, end.code)?;
-            tx.put_exec(&Exec { ended: Some(end), ..Exec::clone(&exec) })?;
-            tx.change_session(&exec.session, |s| s.last_active = at)
-        });
+        let noted = self.0.store.write(move |tx| tx.settle_exec(&id, Some(verdict), None).map(drop));
         if let Err(error) = noted.await {
-            tracing::warn!(%error, "cannot note the end of a command");
+            tracing::warn!(%error, "cannot note why a command is ended");
         }
+    }
+
+    /// Notes an end of a command that was seen, and gives the one that stands: that in its row, if it has one.
+    pub(in crate::daemon) async fn end_exec(&self, id: &str, seen: End) -> End {
+        let id = ExecId::new(id);
+        let (at, end) = (seen.at, seen.clone());
+        let noted = self.0.store.write(move |tx| {
+            let Some(exec) = settle(tx, &id, end)? else { return Ok(None) };
+            tx.change_session(&exec.session, |s| s.last_active = at)?;
+            Ok(exec.ended.clone())
+        });
+        let stands = noted.await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot note the end of a command");
+            None
+        });
         self.0.ended_execs.notify_waiters();
+        stands.unwrap_or(seen)
     }
 }

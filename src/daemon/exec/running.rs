@@ -3,6 +3,7 @@
 use super::launches::Launched;
 use crate::daemon::guests::Command;
 use crate::engine::{Engine, EngineError, ExecState, WindowSize};
+use crate::model::exec::signal;
 use crate::model::session::Session;
 
 /// A command that was started, by whoever did it.
@@ -52,6 +53,14 @@ impl Running {
                 engine.exec_signal(sandbox, exec_id, user.as_deref(), signal).await
             }
             Self::Guest(command) => command.signal(signal).await,
+        }
+    }
+
+    /// The signal that ended it. The engine tells of that by the code alone.
+    pub(super) fn signal_of(&self, code: i32) -> Option<u8> {
+        match self {
+            Self::Engine { .. } => signal::of_code(code),
+            Self::Guest(command) => command.ended_by(),
         }
     }
 

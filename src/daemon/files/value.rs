@@ -134,10 +134,11 @@ impl Files {
             Some(_) => return Err(self.not_a_file(&path)),
             None => (self.owner().await?, NEW_MODES.0),
         };
-        let base =
-            if file.create_dirs { self.nearest(parent).await? } else { self.directory(parent).await? };
-        // What is missing below `base`: the parent's own path may lead through links, which are behind it.
-        let missing = if file.create_dirs { self.missing_below(parent).await? } else { Vec::new() };
+        // What is missing is below `base`: the parent's own path may lead through links, which are behind it.
+        let (base, missing) = match file.create_dirs {
+            true => self.nearest(parent).await?,
+            false => (self.directory(parent).await?, Vec::new()),
+        };
         let size = file.bytes.len() as u64;
         let name = path::split(&path).map_or("", |(_, name)| name);
         let (root, prefix) = self.root(&base).await?;
@@ -168,29 +169,23 @@ impl Files {
         self.bounded(reading).await
     }
 
-    /// The nearest directory that is there, at a path or above it.
-    async fn nearest(&self, path: &str) -> Result<String, Failure> {
-        let mut path = path;
+    /// The nearest directory that is there, at a path or above it, and the names of those that are missing below it.
+    async fn nearest(&self, path: &str) -> Result<(String, Vec<String>), Failure> {
+        let (mut at, mut missing) = (path, Vec::new());
         loop {
-            let found = self.follow(path).await?;
-            match (found.stat.map(|stat| stat.kind), path::split(path)) {
-                (Some(FileKind::Directory), _) | (None, None) => return Ok(found.path),
-                (Some(_), _) => return Err(self.not_a_directory(path)),
-                (None, Some((parent, _))) => path = parent,
+            let found = self.follow(at).await?;
+            match (found.stat.map(|stat| stat.kind), path::split(at)) {
+                (Some(FileKind::Directory), _) | (None, None) => {
+                    missing.reverse();
+                    return Ok((found.path, missing));
+                }
+                (Some(_), _) => return Err(self.not_a_directory(at)),
+                (None, Some((parent, name))) => {
+                    missing.push(name.to_owned());
+                    at = parent;
+                }
             }
         }
-    }
-
-    /// The names of the directories that are missing, from the nearest that is there down to `path`.
-    async fn missing_below(&self, path: &str) -> Result<Vec<String>, Failure> {
-        let mut names = Vec::new();
-        let mut at = path;
-        while let (None, Some((parent, name))) = (self.follow(at).await?.stat, path::split(at)) {
-            names.push(name.to_owned());
-            at = parent;
-        }
-        names.reverse();
-        Ok(names)
     }
 }
 

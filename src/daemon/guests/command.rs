@@ -16,7 +16,9 @@ use super::link::Opened;
 use super::stream::Item;
 use super::{Guests, Live};
 use crate::engine::{EngineError, ExecIo, ExecSpec, ExecState, Observed, WindowSize};
-use crate::guest::wire::{self, Failed, Kind, MAX_TO_GUEST, Payload, Run, Size};
+use crate::guest::wire::{self, Exited, Failed, Kind, MAX_TO_GUEST, Payload, Run, Size};
+use crate::model::exec::code::{KILLED, NOT_EXECUTABLE, NOT_FOUND};
+use crate::model::exec::signal;
 use crate::model::session::{Operation, Session, Status};
 
 /// Output that may be on its way to us, in bytes: enough that a command never waits for a credit that is under way.
@@ -34,13 +36,6 @@ const START_TRIES: u32 = 3;
 
 /// Longest line from inside that is shown, in characters.
 const MAX_LINE_CHARS: usize = 300;
-
-/// Commands with these codes never started.
-const NOT_FOUND: i32 = 127;
-const NOT_EXECUTABLE: i32 = 126;
-
-/// The code of a command that ended with its sandbox.
-const KILLED: i32 = 137;
 
 /// How a command's streams are used.
 pub(super) struct Terms {
@@ -85,6 +80,7 @@ struct Shared {
 #[derive(Debug, Clone)]
 struct End {
     state: ExecState,
+    signal: Option<u8>,
     oom: bool,
     /// Why it never started.
     line: Option<String>,
@@ -220,6 +216,11 @@ impl Command {
         self.shared.ended().map_or(ExecState::Running, |end| end.state)
     }
 
+    /// The signal that ended it.
+    pub fn ended_by(&self) -> Option<u8> {
+        self.shared.ended()?.signal
+    }
+
     /// Whether the kernel ended it for want of memory.
     pub fn is_oom(&self) -> bool {
         self.shared.ended().is_some_and(|end| end.oom)
@@ -265,8 +266,16 @@ impl Shared {
 }
 
 impl End {
-    fn exited(code: i32, oom: bool) -> Self {
-        Self { state: ExecState::Exited(code), oom, line: None }
+    /// What abx-init told.
+    fn exited(exited: &Exited) -> Self {
+        let signal = Some(exited.signal).filter(|signal| *signal > 0);
+        Self { state: ExecState::Exited(exited.code), signal, oom: exited.oom, line: None }
+    }
+
+    /// It went with its sandbox.
+    fn lost() -> Self {
+        let signal = u8::try_from(signal::KILL).ok();
+        Self { state: ExecState::Exited(KILLED), signal, oom: false, line: None }
     }
 }
 
@@ -292,17 +301,14 @@ fn request(live: &Live, spec: &ExecSpec, detached: bool, terminal: Option<&str>,
     }
 }
 
-/// The image's variables, then the command's in their place, then the mark by which its processes are found.
+/// The image's variables, then the command's in their place; the mark by which its processes are found is abx-init's.
 /// Another user than the image's has another home.
 fn environment(sandbox: &Observed, spec: &ExecSpec) -> Vec<Vec<u8>> {
     let moved = spec.user.as_deref().is_some_and(|user| Some(user) != sandbox.image_user());
-    let own = |name: &str| {
-        name == "ABX_EXEC_ID" || (moved && name == "HOME") || spec.env.iter().any(|(key, _)| key == name)
-    };
+    let own = |name: &str| (moved && name == "HOME") || spec.env.iter().any(|(key, _)| key == name);
     let kept = sandbox.env.iter().filter(|line| !own(line.split('=').next().unwrap_or_default())).cloned();
     let added = spec.env.iter().map(|(key, value)| format!("{key}={value}"));
-    let mark = [format!("ABX_EXEC_ID={}", spec.exec_id)];
-    kept.chain(added).chain(mark).map(String::into_bytes).collect()
+    kept.chain(added).map(String::into_bytes).collect()
 }
 
 /// The end of a command that never began.
@@ -327,7 +333,7 @@ fn not_started(failed: Failed, spec: &ExecSpec) -> Result<End, EngineError> {
         Failed::STOPPING => return Err(EngineError::Conflict { call: "exec", text }),
         _ => return Err(EngineError::Failed { call: "exec", text }),
     };
-    Ok(End { state: ExecState::NotStarted(code), oom: false, line: Some(line) })
+    Ok(End { state: ExecState::NotStarted(code), signal: None, oom: false, line: Some(line) })
 }
 
 /// Text from inside as one line that a terminal can be shown.

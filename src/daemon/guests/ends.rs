@@ -6,13 +6,11 @@ use std::sync::{Arc, PoisonError, Weak};
 
 use super::{Guests, Inner, Live, Slot};
 use crate::daemon::clock;
-use crate::guest::wire::Entry;
+use crate::daemon::exec::settle;
+use crate::guest::wire::{Entry, Exited};
 use crate::model::exec::{End, Exec};
 use crate::model::id::{ExecId, Timestamp};
 use crate::model::session::Session;
-
-/// The code of a command whose end nobody saw.
-const UNSEEN: i32 = 125;
 
 /// Most ends of one sandbox that wait to be noted: more than it may have of commands at once.
 const MAX_WAITING: usize = 1024;
@@ -71,7 +69,8 @@ impl Inner {
         // A sandbox may tell of any number of ends: the table is written for those alone that it waits for.
         let open = self.open_execs(slot);
         let told = told.iter().filter(|entry| open.iter().any(|exec| exec.id.as_str() == entry.id));
-        self.note(slot, told.filter_map(|entry| Some((entry.id.clone(), end(entry)?))).collect()).await;
+        self.note(slot, told.filter_map(|entry| Some((entry.id.clone(), Seen::told(entry)?))).collect())
+            .await;
     }
 
     /// Notes what ended while there was no connection.
@@ -87,10 +86,10 @@ impl Inner {
         };
         let known: HashMap<&str, &Entry> = known.iter().map(|entry| (entry.id.as_str(), entry)).collect();
         let ends = self.open_execs(slot).into_iter().filter_map(|exec| match known.get(exec.id.as_str()) {
-            Some(entry) => Some((exec.id.to_string(), end(entry)?)),
+            Some(entry) => Some((exec.id.to_string(), Seen::told(entry)?)),
             // Begun in this daemon's life: on its way, or run by the engine and followed there.
             None if exec.started_at >= self.since => None,
-            None => Some((exec.id.to_string(), unseen())),
+            None => Some((exec.id.to_string(), Seen::Unseen)),
         });
         self.note(slot, ends.collect()).await;
     }
@@ -101,16 +100,17 @@ impl Inner {
         all.into_iter().filter(|exec| exec.ended.is_none()).collect()
     }
 
-    async fn note(&self, slot: &Slot, ends: HashMap<String, End>) {
+    async fn note(&self, slot: &Slot, ends: Vec<(String, Seen)>) {
         if ends.is_empty() {
             return;
         }
         let session = slot.session.clone();
         let noted = self.store.write(move |tx| {
-            for (id, end) in ends {
-                let open = tx.exec(&ExecId::new(id)).filter(|exec| exec.ended.is_none());
-                if let Some(exec) = open.filter(|exec| exec.session == session) {
-                    tx.put_exec(&Exec { ended: Some(end), ..Exec::clone(&exec) })?;
+            let row = tx.session(&session);
+            for (id, seen) in ends {
+                let id = ExecId::new(id);
+                if tx.exec(&id).is_some_and(|exec| exec.session == session && exec.ended.is_none()) {
+                    settle(tx, &id, seen.end(row.as_ref()))?;
                 }
             }
             Ok(())
@@ -122,20 +122,31 @@ impl Inner {
     }
 }
 
-fn end(entry: &Entry) -> Option<End> {
-    let exited = entry.ended.as_ref()?;
-    let told = i64::try_from(entry.ended_ms).map(Timestamp).unwrap_or_else(|_| clock::now());
-    Some(End {
-        at: told.min(clock::now()),
-        code: exited.code,
-        signal: Some(exited.signal).filter(|signal| *signal > 0),
-        reason: exited.oom.then(|| "killed: the sandbox ran out of memory".to_owned()),
-    })
+/// What is known of an end.
+enum Seen {
+    /// What abx-init tells.
+    Told(Exited, Timestamp),
+    /// That it is over.
+    Unseen,
 }
 
-fn unseen() -> End {
-    let reason = Some("abxd was restarted and did not see its end".to_owned());
-    End { at: clock::now(), code: UNSEEN, signal: None, reason }
+impl Seen {
+    fn told(entry: &Entry) -> Option<Self> {
+        let exited = entry.ended.clone()?;
+        let at = i64::try_from(entry.ended_ms).map(Timestamp).unwrap_or_else(|_| clock::now());
+        Some(Self::Told(exited, at.min(clock::now())))
+    }
+
+    fn end(self, row: Option<&Session>) -> End {
+        match self {
+            Self::Told(exited, at) => {
+                let signal = Some(exited.signal).filter(|signal| *signal > 0);
+                let name = row.map(|row| row.name.to_string()).unwrap_or_default();
+                End::seen(at, (exited.code, signal), exited.oom, &name, row)
+            }
+            Self::Unseen => End::unseen(clock::now()),
+        }
+    }
 }
 
 /// Wakes whoever waits for the end of a command.

@@ -58,6 +58,8 @@ pub struct Kept {
     pub stderr: Vec<u8>,
     /// Where each begins.
     pub from: (u64, u64),
+    /// How many bytes of each the command had written by then.
+    pub written: (u64, u64),
     /// Bytes that are no longer kept.
     pub dropped: u64,
     /// Whether the command has ended and this reaches its end.
@@ -156,8 +158,12 @@ impl Guests {
             live.link.open(Kind::Follow, &request(id, &wanted, most).encode(), most).ok_or_else(lost)?;
         let Some(at) = self.0.following(&live, &open).await? else { return Ok(None) };
         let upto = (upto(entry.stdout, at.stdout_from), upto(entry.stderr, at.stderr_from));
-        let mut kept =
-            Kept { from: (at.stdout_from, at.stderr_from), dropped: entry.dropped, ..Kept::default() };
+        let mut kept = Kept {
+            from: (at.stdout_from, at.stderr_from),
+            written: (entry.stdout, entry.stderr),
+            dropped: entry.dropped,
+            ..Kept::default()
+        };
         let deadline = ask::deadline();
         while !kept.reaches(upto) || entry.ended.is_some() && !kept.ended {
             match self.0.next(&live, &open, deadline).await? {

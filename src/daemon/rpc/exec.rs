@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-
-use super::{Module, convert, later, now};
+use super::{Module, convert, later, now, text};
 use crate::daemon::exec::{ExecRequest, Output};
 use crate::daemon::failure::Failure;
 use crate::daemon::guests::Kept;
@@ -27,13 +24,12 @@ pub(super) fn register(module: &mut Module) {
             user: asked.user,
             tty: asked.tty.then_some(TERMINAL),
             stdin: asked.stdin.is_some(),
+            timeout: asked.timeout.map(Duration::from_millis),
             ..ExecRequest::default()
         };
-        let limit = asked.timeout.filter(|ms| *ms > 0).map(Duration::from_millis);
-        Ok(result(app.driver.exec_run(request, asked.stdin, limit).await?))
+        Ok(result(app.driver.exec_run(request, asked.stdin).await?))
     });
     later::<ExecStart, _, _>(module, |asked, app, _| async move {
-        let limit = asked.timeout.map(Duration::from_millis);
         let request = ExecRequest {
             session: asked.session,
             cmd: asked.cmd,
@@ -42,9 +38,10 @@ pub(super) fn register(module: &mut Module) {
             user: asked.user,
             detached: true,
             key: asked.key,
+            timeout: asked.timeout.map(Duration::from_millis),
             ..ExecRequest::default()
         };
-        Ok(convert::exec(&*app.driver.exec_start(request, limit).await?, &app.driver))
+        Ok(convert::exec(&*app.driver.exec_start(request).await?, &app.driver))
     });
     now::<ExecList, _>(module, |asked, app| {
         let execs = app.driver.execs(asked.session.as_deref())?;
@@ -67,62 +64,41 @@ pub(super) fn register(module: &mut Module) {
 
 fn logs(mut kept: Kept) -> ExecLogsResult {
     if !kept.ended {
-        whole_characters(&mut kept.stdout);
-        whole_characters(&mut kept.stderr);
+        text::drop_cut_character(&mut kept.stdout);
+        text::drop_cut_character(&mut kept.stderr);
     }
     let next = (kept.from.0 + kept.stdout.len() as u64, kept.from.1 + kept.stderr.len() as u64);
-    let (encoding, stdout, stderr) = texts(kept.stdout, kept.stderr);
+    let (encoding, [stdout, stderr]) = text::encode([kept.stdout, kept.stderr]);
     ExecLogsResult {
         stdout,
         stderr,
-        encoding: encoding.to_owned(),
+        encoding,
         stdout_from: kept.from.0,
         stderr_from: kept.from.1,
         stdout_next: next.0,
         stderr_next: next.1,
+        stdout_end: kept.written.0,
+        stderr_end: kept.written.1,
         dropped_bytes: kept.dropped,
         ended: kept.ended,
     }
 }
 
-/// Both streams as text, or both as base64 if either is none.
-fn texts(stdout: Vec<u8>, stderr: Vec<u8>) -> (&'static str, String, String) {
-    match (String::from_utf8(stdout), String::from_utf8(stderr)) {
-        (Ok(stdout), Ok(stderr)) => ("utf-8", stdout, stderr),
-        (stdout, stderr) => {
-            let bytes = |text: Result<String, std::string::FromUtf8Error>| {
-                STANDARD.encode(text.map_or_else(std::string::FromUtf8Error::into_bytes, String::into_bytes))
-            };
-            ("base64", bytes(stdout), bytes(stderr))
-        }
-    }
-}
-
 fn result(mut output: Output) -> ExecResult {
     if output.truncated {
-        whole_characters(&mut output.stdout);
-        whole_characters(&mut output.stderr);
+        text::drop_cut_character(&mut output.stdout);
+        text::drop_cut_character(&mut output.stderr);
     }
-    let code = output.ended.code;
-    let (encoding, stdout, stderr) = texts(output.stdout, output.stderr);
+    let (encoding, [stdout, stderr]) = text::encode([output.stdout, output.stderr]);
     ExecResult {
         id: output.id,
-        exit_code: code,
-        signal: (129..=192).contains(&code).then(|| code - 128),
+        exit_code: output.ended.code,
+        signal: output.ended.signal.map(i32::from),
         stdout,
         stderr,
-        encoding: encoding.to_owned(),
+        encoding,
         truncated: output.truncated,
         duration_ms: u64::try_from(output.took.as_millis()).unwrap_or(u64::MAX),
-    }
-}
-
-/// Drops a character that the cut went through.
-fn whole_characters(bytes: &mut Vec<u8>) {
-    if let Err(error) = std::str::from_utf8(bytes)
-        && error.error_len().is_none()
-    {
-        bytes.truncate(error.valid_up_to());
     }
 }
 
@@ -130,11 +106,12 @@ fn whole_characters(bytes: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use crate::daemon::exec::Ended;
+    use crate::proto::files::Encoding;
 
     fn output(stdout: &[u8], truncated: bool) -> Output {
         Output {
             id: "e".to_owned(),
-            ended: Ended { code: 0, reason: None, never_started: false },
+            ended: Ended { code: 0, signal: None, reason: None, never_started: false },
             stdout: stdout.to_vec(),
             stderr: Vec::new(),
             truncated,
@@ -145,8 +122,8 @@ mod tests {
     #[test]
     fn bytes_that_are_no_text_come_as_base64_and_a_cut_character_is_dropped() {
         let got = result(output(b"\xff\x00", false));
-        assert_eq!((got.encoding.as_str(), got.stdout.as_str()), ("base64", "/wA="));
+        assert_eq!((got.encoding, got.stdout.as_str()), (Encoding::Base64, "/wA="));
         let got = result(output("aé".as_bytes().split_last().expect("two bytes").1, true));
-        assert_eq!((got.encoding.as_str(), got.stdout.as_str()), ("utf-8", "a"));
+        assert_eq!((got.encoding, got.stdout.as_str()), (Encoding::Utf8, "a"));
     }
 }

@@ -8,19 +8,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, Interest};
 use tokio::net::unix::OwnedReadHalf;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::daemon::exec::{Handle, Input};
+use crate::model::exec::signal::{INT, TERM};
 use crate::proto::stream::{FrameKind, HEADER_BYTES, Size, parse_header};
 
 /// Time between two looks at whether the client is gone, while what it sent cannot be passed on.
 const HANGUP_POLL: Duration = Duration::from_millis(500);
 
-pub(super) type Reader = BufReader<tokio::io::Chain<io::Cursor<Bytes>, OwnedReadHalf>>;
+/// How long a command may go on after an interrupt before it is ended: whoever interrupts it wants it to end.
+const INTERRUPT_GRACE: Duration = Duration::from_secs(5);
 
-/// The signal of a user who wants the command to end, and of one who wants it to stop what it does.
-const TERM: u8 = 15;
-const INTERRUPT: u8 = 2;
+pub(super) type Reader = BufReader<tokio::io::Chain<io::Cursor<Bytes>, OwnedReadHalf>>;
 
 /// Passes on what the client sends, and notes an interrupt. Ends when the client is gone, and gives back the command's
 /// input if it is open.
@@ -30,10 +31,19 @@ pub(super) async fn pass_on(
     handle: Handle,
     interrupted: Arc<AtomicBool>,
 ) -> Option<Input> {
+    // Ends with this, which does not outlive the command.
+    let mut impatience = JoinSet::new();
     while let Ok(Some((kind, payload))) = read_frame(&mut reader).await {
         let Some(kind) = kind else { continue };
-        if kind == FrameKind::Signal && payload == [INTERRUPT] {
+        if kind == FrameKind::Signal && payload.first().is_some_and(|signal| i32::from(*signal) == INT) {
             interrupted.store(true, Ordering::Relaxed);
+            if impatience.is_empty() {
+                let handle = handle.copy();
+                impatience.spawn(async move {
+                    sleep(INTERRUPT_GRACE).await;
+                    drop(handle.end());
+                });
+            }
         }
         tokio::select! {
             () = deliver(kind, &payload, &mut input, &handle) => {}
@@ -66,7 +76,7 @@ async fn deliver(kind: FrameKind, payload: &[u8], input: &mut Option<Input>, han
         FrameKind::Signal => {
             match payload[..] {
                 // Whoever ignores it is killed: the client has no other way to say so.
-                [TERM] => drop(handle.end()),
+                [signal] if i32::from(signal) == TERM => drop(handle.end()),
                 [signal @ 1..=64] => handle.signal(i32::from(signal)).await,
                 _ => {}
             }

@@ -4,10 +4,15 @@ use std::time::Duration;
 
 use super::*;
 use crate::daemon::exec::ExecRequest;
+use crate::model::exec::Exec;
 use crate::proto::errors::Kind;
 
 fn request(command: &str) -> ExecRequest {
     ExecRequest { session: "a".into(), cmd: vec![command.to_owned()], ..ExecRequest::default() }
+}
+
+fn limited(command: &str, timeout: Duration) -> ExecRequest {
+    ExecRequest { timeout: Some(timeout), ..request(command) }
 }
 
 #[tokio::test]
@@ -15,7 +20,7 @@ async fn a_command_is_counted_and_its_output_and_code_come_back() {
     let world = World::new();
     world.start("a").await.expect("starts");
     world.engine.script_exec("greet", b"hello", b"careful", 3);
-    let output = world.driver.exec_run(request("greet"), None, None).await.expect("runs");
+    let output = world.driver.exec_run(request("greet"), None).await.expect("runs");
     assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"hello"[..], &b"careful"[..]));
     assert_eq!((output.ended.code, output.ended.reason), (3, None));
     assert_eq!(world.row("a").exec_count, 1);
@@ -29,7 +34,7 @@ async fn output_beyond_the_bound_is_read_and_dropped_and_said() {
     world.start("a").await.expect("starts");
     let big = vec![b'x'; crate::daemon::exec::MAX_OUTPUT_BYTES + 1];
     world.engine.script_exec("flood", &big, b"", 0);
-    let output = world.driver.exec_run(request("flood"), None, None).await.expect("runs");
+    let output = world.driver.exec_run(request("flood"), None).await.expect("runs");
     assert!(output.truncated);
     assert_eq!(output.stdout.len(), crate::daemon::exec::MAX_OUTPUT_BYTES);
 }
@@ -39,7 +44,7 @@ async fn a_command_needs_a_running_session() {
     let world = World::new();
     world.start("a").await.expect("starts");
     world.stop("a").await.expect("stops");
-    let failure = world.driver.exec_run(request("x"), None, None).await.expect_err("stopped");
+    let failure = world.driver.exec_run(request("x"), None).await.expect_err("stopped");
     assert_eq!((failure.kind, failure.hint.as_deref()), (Kind::WrongState, Some("abx session resume a")));
     assert_eq!(world.row("a").exec_count, 0);
 }
@@ -49,7 +54,7 @@ async fn a_command_in_a_sandbox_that_died_a_moment_ago_is_refused_by_its_true_st
     let world = World::new();
     world.start("a").await.expect("starts");
     world.engine.kill_container(&world.sandbox("a"), 1, false);
-    let failure = world.driver.exec_run(request("x"), None, None).await.expect_err("dead");
+    let failure = world.driver.exec_run(request("x"), None).await.expect_err("dead");
     assert_eq!(failure.kind, Kind::WrongState);
     assert_eq!(world.status("a"), Status::Stopped);
 }
@@ -59,8 +64,7 @@ async fn a_command_whose_time_runs_out_is_killed_with_124() {
     let world = World::new();
     world.start("a").await.expect("starts");
     world.engine.script_hang("forever");
-    let output =
-        world.driver.exec_run(request("forever"), None, Some(Duration::from_secs(5))).await.expect("ends");
+    let output = world.driver.exec_run(limited("forever", Duration::from_secs(5)), None).await.expect("ends");
     assert_eq!(output.ended.code, 124);
     assert!(world.engine.calls().iter().any(|c| c.starts_with("exec_signal")), "{:?}", world.engine.calls());
 }
@@ -77,7 +81,7 @@ async fn what_cannot_be_a_command_is_refused_before_the_engine_is_asked() {
         ExecRequest { cwd: Some("relative".into()), ..request("x") },
         ExecRequest { env: [("A=B".to_owned(), String::new())].into(), ..request("x") },
     ] {
-        let failure = world.driver.exec_run(bad.clone(), None, None).await.expect_err("refused");
+        let failure = world.driver.exec_run(bad.clone(), None).await.expect_err("refused");
         assert_eq!(failure.kind, Kind::InvalidParams, "{bad:?}");
     }
     assert_eq!(world.engine.calls().len(), before);
@@ -94,8 +98,7 @@ async fn a_command_that_no_signal_reaches_is_left_a_bounded_time_after_its_own_r
     world.start("a").await.expect("starts");
     world.engine.script_deaf("deaf");
     let begun = tokio::time::Instant::now();
-    let output =
-        world.driver.exec_run(request("deaf"), None, Some(Duration::from_secs(5))).await.expect("ends");
+    let output = world.driver.exec_run(limited("deaf", Duration::from_secs(5)), None).await.expect("ends");
     assert_eq!((output.ended.code, output.ended.reason.as_deref()), (124, Some("its time ran out")));
     assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
     let signals = world.engine.calls().iter().filter(|c| c.starts_with("exec_signal")).count();
@@ -108,9 +111,9 @@ async fn a_time_of_zero_is_no_limit() {
     world.start("a").await.expect("starts");
     world.engine.script_hang("long");
     let driver = world.driver.clone();
-    let run = tokio::spawn(async move { driver.exec_run(request("long"), None, Some(Duration::ZERO)).await });
+    let run = tokio::spawn(async move { driver.exec_run(limited("long", Duration::ZERO), None).await });
     until(|| last_call(&world, "exec session-a").is_some()).await;
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(crate::daemon::exec::deadline(Some(Duration::ZERO)), None);
     world.engine.end_commands(7);
     assert_eq!(run.await.expect("joins").expect("ends").ended.code, 7);
     assert_eq!(last_call(&world, "exec_signal"), None);
@@ -122,7 +125,7 @@ async fn a_command_that_runs_is_followed_although_it_cannot_be_counted() {
     world.start("a").await.expect("starts");
     world.engine.script_exec("greet", b"hello", b"", 0);
     world.driver.0.store.close().await;
-    let output = world.driver.exec_run(request("greet"), None, None).await.expect("runs");
+    let output = world.driver.exec_run(request("greet"), None).await.expect("runs");
     assert_eq!(output.stdout, b"hello");
 }
 
@@ -132,12 +135,12 @@ async fn an_engine_that_fails_to_tell_a_commands_state_is_asked_again_and_then_s
     world.start("a").await.expect("starts");
     world.engine.script_exec("greet", b"hello", b"", 3);
     world.engine.fail_next("exec_state", broken("exec_state"));
-    let output = world.driver.exec_run(request("greet"), None, None).await.expect("runs");
+    let output = world.driver.exec_run(request("greet"), None).await.expect("runs");
     assert_eq!(output.ended.code, 3);
     for _ in 0..5 {
         world.engine.fail_next("exec_state", broken("exec_state"));
     }
-    let failure = world.driver.exec_run(request("greet"), None, None).await.expect_err("cannot tell");
+    let failure = world.driver.exec_run(request("greet"), None).await.expect_err("cannot tell");
     assert_eq!(failure.kind, Kind::EngineError);
 }
 
@@ -147,7 +150,7 @@ async fn a_command_that_the_engine_forgot_counts_as_killed() {
     world.start("a").await.expect("starts");
     let text = "No such exec instance: e1".to_owned();
     world.engine.fail_next("exec_state", EngineError::Failed { call: "exec_state", text });
-    let output = world.driver.exec_run(request("x"), None, None).await.expect("ends");
+    let output = world.driver.exec_run(request("x"), None).await.expect("ends");
     assert_eq!(output.ended.code, 137);
 }
 
@@ -162,7 +165,7 @@ async fn a_command_waits_for_the_save_that_has_frozen_its_sandbox() {
         tokio::spawn(async move { driver.save("a", Naming::default(), true, Report::default()).await });
     gate.reached().await;
     let driver = world.driver.clone();
-    let run = tokio::spawn(async move { driver.exec_run(request("greet"), None, None).await });
+    let run = tokio::spawn(async move { driver.exec_run(request("greet"), None).await });
     until(|| last_call(&world, "exec session-a").is_some()).await;
     gate.open();
     save.await.expect("joins").expect("saved");
@@ -179,7 +182,7 @@ async fn a_command_does_not_wait_for_ever_for_a_save() {
     let save =
         tokio::spawn(async move { driver.save("a", Naming::default(), true, Report::default()).await });
     gate.reached().await;
-    let failure = world.driver.exec_run(request("x"), None, None).await.expect_err("busy");
+    let failure = world.driver.exec_run(request("x"), None).await.expect_err("busy");
     assert_eq!(failure.kind, Kind::Busy);
     gate.open();
     save.await.expect("joins").expect("saved");
@@ -190,7 +193,7 @@ async fn a_sandbox_that_somebody_paused_refuses_with_the_way_out() {
     let world = World::new();
     world.start("a").await.expect("starts");
     world.engine.pause_outside(&world.sandbox("a"));
-    let failure = world.driver.exec_run(request("x"), None, None).await.expect_err("paused");
+    let failure = world.driver.exec_run(request("x"), None).await.expect_err("paused");
     assert_eq!((failure.kind, failure.hint.as_deref()), (Kind::WrongState, Some("abx session unpause a")));
 }
 
@@ -201,7 +204,7 @@ async fn a_command_whose_time_runs_out_during_a_save_is_ended_after_it() {
     world.engine.script_hang("long");
     let driver = world.driver.clone();
     let limit = Duration::from_millis(300);
-    let run = tokio::spawn(async move { driver.exec_run(request("long"), None, Some(limit)).await });
+    let run = tokio::spawn(async move { driver.exec_run(limited("long", limit), None).await });
     until(|| last_call(&world, "exec session-a").is_some()).await;
     let gate = world.engine.gate("commit");
     let driver = world.driver.clone();
@@ -221,7 +224,7 @@ async fn a_program_that_is_not_there_is_refused_in_words_of_ours() {
     world.start("a").await.expect("starts");
     let text = "OCI runtime exec failed: exec: \"nope\": executable file not found in $PATH: unknown";
     world.engine.script_no_start("nope", text, 127);
-    let failure = world.driver.exec_run(request("nope"), None, None).await.expect_err("not there");
+    let failure = world.driver.exec_run(request("nope"), None).await.expect_err("not there");
     assert_eq!(failure.kind, Kind::CommandNotFound);
     assert_eq!(failure.message, "nope: command not found in the sandbox");
 }
@@ -264,10 +267,49 @@ async fn no_command_is_started_while_a_sandbox_is_being_frozen() {
     let pause = tokio::spawn(async move { driver.pause("a").await });
     gate.reached().await;
     let driver = world.driver.clone();
-    let run = tokio::spawn(async move { driver.exec_run(request("x"), None, None).await });
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    let run = tokio::spawn(async move { driver.exec_run(request("x"), None).await });
+    let session = world.row("a").id.clone();
+    until(|| world.driver.0.launches.users(&session) == 2).await;
     assert_eq!(last_call(&world, "exec session-a"), None);
     gate.open();
     pause.await.expect("joins").expect("paused");
     assert_eq!(run.await.expect("joins").expect_err("paused").kind, Kind::WrongState);
+}
+
+#[tokio::test]
+async fn a_command_that_was_overdue_before_this_daemon_began_is_ended_at_once() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    world.engine.script_hang("long");
+    let exec = world.driver.exec_start(limited("long", Duration::from_secs(3600))).await.expect("starts");
+    let late = Exec { deadline: Some(exec.started_at), ..Exec::clone(&exec) };
+    let id = exec.id.clone();
+    let overdue = world.driver.0.store.write(move |tx| {
+        tx.delete_exec(&id)?;
+        tx.put_exec(&late)
+    });
+    overdue.await.expect("written");
+    world.driver.watch_deadlines();
+    until(|| last_call(&world, "exec_signal").is_some()).await;
+    let ended = world.driver.wait_exec(exec.id.as_str(), None).await.expect("known").ended.clone();
+    let ended = ended.expect("ended");
+    assert_eq!((ended.code, ended.reason.as_deref()), (124, Some("its time ran out")));
+}
+
+#[tokio::test]
+async fn a_failure_is_told_though_another_command_has_the_key() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    world.engine.script_hang("long");
+    let keyed = || ExecRequest { key: Some("k".to_owned()), detached: true, ..request("long") };
+    let first = world.driver.exec_start(keyed()).await.expect("starts");
+    let again = world.driver.exec_start(keyed()).await.expect("the first");
+    assert_eq!(first.id, again.id);
+    let bad = ExecRequest { cwd: Some("relative".to_owned()), key: Some("other".to_owned()), ..keyed() };
+    assert_eq!(world.driver.exec_start(bad).await.expect_err("refused").kind, Kind::InvalidParams);
+}
+
+#[test]
+fn both_who_start_commands_mark_them_alike() {
+    assert_eq!(crate::engine::EXEC_MARK, crate::guest::wire::EXEC_MARK);
 }

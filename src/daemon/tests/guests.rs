@@ -100,7 +100,7 @@ fn request(command: &str) -> ExecRequest {
 
 fn run(world: &World, command: &str) -> tokio::task::JoinHandle<Result<Output, Failure>> {
     let (driver, request) = (world.driver.clone(), request(command));
-    tokio::spawn(async move { driver.exec_run(request, None, None).await })
+    tokio::spawn(async move { driver.exec_run(request, None).await })
 }
 
 fn engine_ran(world: &World) -> bool {
@@ -114,8 +114,7 @@ async fn a_command_runs_without_the_engine_and_in_its_whole_environment() {
     let running = run(&world, "greet");
     let (stream, asked) = guest.start_one().await;
     let env: Vec<String> = asked.env.into_iter().map(|l| String::from_utf8(l).expect("text")).collect();
-    let mark = format!("ABX_EXEC_ID={}", asked.id);
-    assert_eq!(env, ["PATH=/bin", "LANG=C.UTF-8", &mark]);
+    assert_eq!(env, ["PATH=/bin", "LANG=C.UTF-8"]);
     assert_eq!((asked.argv, asked.cwd), (vec![b"greet".to_vec()], Some(b"/".to_vec())));
     assert!(!asked.detached && asked.tty.is_none() && !asked.stdin);
     guest.send(Kind::Stdout, stream, b"hello").await;
@@ -163,7 +162,7 @@ async fn what_abx_init_may_not_do_the_engine_does() {
 async fn a_sandbox_that_never_connects_has_its_commands_run_by_the_engine() {
     let world = world().await;
     world.engine.script_exec("x", b"by the engine", b"", 0);
-    let output = world.driver.exec_run(request("x"), None, None).await.expect("runs");
+    let output = world.driver.exec_run(request("x"), None).await.expect("runs");
     assert_eq!(output.stdout, b"by the engine");
 }
 
@@ -249,7 +248,9 @@ async fn a_command_that_is_ended_gets_its_signals_over_the_connection() {
     let mut guest = Guest::connect(&world, "a").await;
     let driver = world.driver.clone();
     let limit = Some(Duration::from_millis(100));
-    let running = tokio::spawn(async move { driver.exec_run(request("long"), None, limit).await });
+    let running = tokio::spawn(async move {
+        driver.exec_run(ExecRequest { timeout: limit, ..request("long") }, None).await
+    });
     let (stream, run) = guest.start_one().await;
     let asked = guest.asked().await;
     let signal = Signal::decode(&asked.payload).expect("a signal");
@@ -304,7 +305,7 @@ async fn a_frozen_sandbox_is_asked_nothing() {
     let world = world().await;
     let _guest = Guest::connect(&world, "a").await;
     world.driver.pause("a").await.expect("pauses");
-    let failure = world.driver.exec_run(request("x"), None, None).await.expect_err("frozen");
+    let failure = world.driver.exec_run(request("x"), None).await.expect_err("frozen");
     assert_eq!(failure.kind, ErrorKind::WrongState);
     assert!(!engine_ran(&world));
 }
@@ -347,7 +348,7 @@ async fn what_a_sandbox_never_finishes_to_tell_ends_its_connection() {
     let mut guest = Guest::connect(&world, "a").await;
     tokio::time::pause();
     let driver = world.driver.clone();
-    let killed = tokio::spawn(async move { driver.exec_run(request("x"), None, None).await });
+    let killed = tokio::spawn(async move { driver.exec_run(request("x"), None).await });
     let (stream, run) = guest.start_one().await;
     let driver = world.driver.clone();
     let signalled = tokio::spawn(async move { driver.kill_exec(&run.id, Some(9)).await });

@@ -196,6 +196,16 @@ async fn what_an_interrupted_command_leaves_behind_is_ended() {
 }
 
 #[tokio::test]
+async fn a_command_that_ignores_an_interrupt_is_ended_all_the_same() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    world.engine.script_deaf("deaf");
+    let mut client = Client::open(&world, &Shutdown::new(), &command("deaf")).await;
+    client.socket.write_all(&[&header(FrameKind::Signal, 1)[..], &[2]].concat()).await.expect("sent");
+    until(|| signals(&world) == 3).await;
+}
+
+#[tokio::test]
 async fn a_client_that_goes_away_after_the_output_closed_takes_its_command_along() {
     let world = World::new();
     let client = Client::hanging(&world, command("long")).await;

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::api::{self, ExecConfig, ResizeExecOptionsBuilder};
 use super::link::{About, Api, Client, Link, ORDINARY, refused};
 use crate::engine::hijack::{self, Refusal};
-use crate::engine::{Chunk, EngineError, ExecIo, ExecSpec, ExecState, WindowSize};
+use crate::engine::{Chunk, EXEC_MARK, EngineError, ExecIo, ExecSpec, ExecState, WindowSize};
 
 /// The first API that takes a terminal's size before the program starts.
 const CONSOLE_SIZE_API: Api = Api { major: 1, minor: 42 };
@@ -32,13 +32,13 @@ const MAX_FAILURE_BYTES: usize = 2048;
 /// Commands that are remembered after their start; the oldest are forgotten, and lose only the finer code.
 const MAX_REMEMBERED: usize = 4096;
 
-/// Sends signal `$2` to all processes whose environment names the exec `$1`, and prints how many there were. They are
+/// Sends signal `$2` to all processes whose environment has the line `$1`, and prints how many there were. They are
 /// looked for first and signalled together, parents before children (patterns by length sort as numbers do): else a
 /// shell would see its child end first and give a code of its own. KILL goes round until nothing is left, so that no
 /// child of a dying parent slips through. Processes of other users cannot be read, zombies have no environment, and this
 /// shell is not marked. Not `grep` on the file itself: the one of busybox sees only what is before the first zero.
 const SIGNAL: &str = r#"total=0 round=0 n='[0-9]'
-marked() { tr '\0' '\n' <"$1" | grep -qxF "ABX_EXEC_ID=$2"; }
+marked() { tr '\0' '\n' <"$1" | grep -qxF "$2"; }
 while :; do
   found=0 pids=
   for d in /proc/$n /proc/$n$n /proc/$n$n$n /proc/$n$n$n$n /proc/$n$n$n$n$n /proc/$n$n$n$n$n$n /proc/$n$n$n$n$n$n$n; do
@@ -245,6 +245,11 @@ fn explain(
 /// typed twice, many times over.
 const NO_DETACH: &str = "ctrl-],ctrl-],ctrl-],ctrl-],ctrl-],ctrl-],ctrl-],ctrl-],ctrl-],ctrl-],ctrl-],ctrl-]";
 
+/// The line of the environment by which an exec's processes are found.
+fn mark(exec_id: &str) -> String {
+    format!("{EXEC_MARK}={exec_id}")
+}
+
 fn config(spec: &ExecSpec, sized: bool, wrap: bool) -> ExecConfig {
     let mut argv = spec.argv.clone();
     if let (Some(size), true) = (spec.tty, wrap) {
@@ -253,7 +258,7 @@ fn config(spec: &ExecSpec, sized: bool, wrap: bool) -> ExecConfig {
         argv = wrapper.iter().map(|&word| word.to_owned()).chain(argv).collect();
     }
     let mut env: Vec<String> = spec.env.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    env.push(format!("ABX_EXEC_ID={}", spec.exec_id));
+    env.push(mark(&spec.exec_id));
     ExecConfig {
         attach_stdin: Some(spec.stdin),
         attach_stdout: Some(true),
@@ -359,7 +364,7 @@ async fn signal_once(
     signal: i32,
 ) -> Result<u64, EngineError> {
     let number = signal.to_string();
-    let argv = ["/bin/sh", "-c", SIGNAL, "abx-signal", exec_id, &number];
+    let argv = ["/bin/sh", "-c", SIGNAL, "abx-signal", &mark(exec_id), &number];
     let config = ExecConfig {
         attach_stdout: Some(true),
         attach_stderr: Some(true),

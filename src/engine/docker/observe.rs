@@ -9,6 +9,7 @@ use super::api::{
 };
 use super::create::KEEP_ALIVE;
 use crate::engine::{GUEST_DIR, Hint, Image, Observed, RunState, labels};
+use crate::model::exec::code;
 use crate::model::session::{Excluded, Mount, Port};
 
 /// Most programs that a snapshot's report names.
@@ -18,7 +19,7 @@ const MAX_PROCESS_CHARS: usize = 128;
 /// Length of the names that engines give to volumes, in characters.
 const ANONYMOUS_CHARS: usize = 64;
 /// The code of a program that got KILL, as the kernel's want of memory gives it.
-const KILLED: i64 = 137;
+const KILLED: i64 = code::KILLED as i64;
 
 pub(super) fn inspected(seen: ContainerInspectResponse) -> Observed {
     let state = seen.state.unwrap_or_default();

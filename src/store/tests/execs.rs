@@ -2,7 +2,7 @@
 
 use super::super::execs::KEPT_PER_SESSION;
 use super::*;
-use crate::model::exec::End;
+use crate::model::exec::{End, Verdict};
 
 fn exec(n: usize, of: usize) -> Exec {
     Exec {
@@ -14,6 +14,8 @@ fn exec(n: usize, of: usize) -> Exec {
         tty: false,
         detached: true,
         started_at: Timestamp(i64::try_from(n).expect("small")),
+        deadline: None,
+        verdict: None,
         ended: None,
     }
 }
@@ -39,6 +41,7 @@ async fn every_field_of_a_command_comes_back_after_a_restart() {
         exec(1, 1),
         Exec { key: Some("k".to_owned()), terminal: Some("main".to_owned()), tty: true, ..exec(2, 1) },
         Exec { ended: Some(end(137)), detached: false, ..exec(3, 1) },
+        Exec { deadline: Some(Timestamp(77)), verdict: Some(Verdict::TimedOut), ..exec(4, 1) },
     ];
     for row in rows.clone() {
         put(&store, row).await.expect("put");

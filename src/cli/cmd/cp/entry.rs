@@ -59,6 +59,12 @@ pub(super) fn prefixed(prefix: &[u8], parts: &[OsString]) -> Vec<u8> {
     [prefix, &joined(parts)].concat()
 }
 
+/// A failure, with the name of the entry that it is about.
+pub(super) fn about(error: io::Error, parts: &[OsString]) -> io::Error {
+    let name = String::from_utf8_lossy(&joined(parts)).into_owned();
+    io::Error::new(error.kind(), format!("'{name}': {error}"))
+}
+
 /// The next entry of an archive, or why there is none, in fewer words than the reader has: it quotes the bytes.
 ///
 /// # Errors

@@ -11,7 +11,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
 use tar::{Builder, EntryType, Header};
 
 use super::beneath;
-use super::entry::{append, joined, prefixed};
+use super::entry::{about, append, joined, prefixed};
 use super::watch::{Exactly, Watch, Watched};
 use crate::proto::copy::Owner;
 
@@ -184,9 +184,4 @@ impl<'w, 'a, W: Write> Packer<'w, 'a, W> {
 fn open_file(at: impl AsFd, name: &OsStr) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(at, name, flags, Mode::empty())?.into())
-}
-
-fn about(error: io::Error, parts: &[OsString]) -> io::Error {
-    let name = String::from_utf8_lossy(&joined(parts)).into_owned();
-    io::Error::new(error.kind(), format!("'{name}': {error}"))
 }

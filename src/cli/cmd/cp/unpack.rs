@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use tar::{Entry, EntryType};
 
 use super::beneath::{self, Root};
-use super::entry::{self, Names, joined};
+use super::entry::{self, Names, about, joined};
 use super::watch::Watch;
 
 /// Permission bits that are taken over. Those that change the user are not: who wrote the file is not who copies it.
@@ -181,9 +181,4 @@ fn replaceable(at: &Rc<OwnedFd>, name: &OsStr) -> io::Result<()> {
         Some(FileType::Directory) => Err(io::Error::other("a directory is in its place")),
         Some(_) => Err(io::Error::other("a device or a pipe is in its place")),
     }
-}
-
-fn about(error: io::Error, parts: &[OsString]) -> io::Error {
-    let name = String::from_utf8_lossy(&joined(parts)).into_owned();
-    io::Error::new(error.kind(), format!("'{name}': {error}"))
 }

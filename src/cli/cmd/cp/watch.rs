@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -29,6 +29,8 @@ pub(super) struct Watch<'a> {
     total_bytes: Option<u64>,
     told: Instant,
     pressed: Arc<AtomicBool>,
+    /// The signal by which the user did.
+    signal: Arc<AtomicUsize>,
     /// Bytes of files so far.
     pub(super) bytes: u64,
     /// Files, directories and links so far.
@@ -43,10 +45,11 @@ impl<'a> Watch<'a> {
     /// For a copy that begins now. From here on Ctrl-C ends it only after what is half written is gone again; a second
     /// one ends it at once.
     pub(super) fn start(output: &'a Output) -> Self {
-        let pressed = Arc::new(AtomicBool::new(false));
+        let (pressed, last) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         for signal in [SIGINT, SIGTERM] {
             // Where it cannot be caught, it ends this process as ever.
             let _ = flag::register_conditional_default(signal, pressed.clone())
+                .and_then(|_| flag::register_usize(signal, last.clone(), signal.unsigned_abs() as usize))
                 .and_then(|_| flag::register(signal, pressed.clone()));
         }
         Self {
@@ -55,6 +58,7 @@ impl<'a> Watch<'a> {
             total_bytes: None,
             told: Instant::now(),
             pressed,
+            signal: last,
             bytes: 0,
             entries: 0,
             skipped: Vec::new(),
@@ -138,7 +142,8 @@ impl<'a> Watch<'a> {
         self.bar.clear();
         if self.pressed.load(Ordering::Relaxed) {
             // Does not come back; should it fail, what was interrupted is told as an error.
-            let _ = emulate_default_handler(SIGINT);
+            let signal = i32::try_from(self.signal.load(Ordering::Relaxed)).unwrap_or(SIGINT);
+            let _ = emulate_default_handler(signal);
         }
         if self.output.json {
             return;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{End, KILLED, ORPHAN_LIMIT, Shared, Terms, WINDOW};
+use super::{End, ORPHAN_LIMIT, Shared, Terms, WINDOW};
 use crate::daemon::guests::Guests;
 use crate::daemon::guests::ask::{ALIVE_POLL, lost};
 use crate::daemon::guests::link::Opened;
@@ -64,7 +64,7 @@ impl Output {
                 Some(Item::Answer(Kind::Exited, payload)) => match Exited::decode(&payload) {
                     Ok(exited) => {
                         self.miss(exited.stdout, exited.stderr);
-                        self.shared.end(End::exited(exited.code, exited.oom));
+                        self.shared.end(End::exited(&exited));
                         return None;
                     }
                     Err(_) => self.open.link().close(),
@@ -75,7 +75,7 @@ impl Output {
                 },
                 // abx-init does not know it any more: this is another life of the sandbox.
                 Some(Item::Answer(Kind::Failed, _)) => {
-                    self.shared.end(End::exited(KILLED, false));
+                    self.shared.end(End::lost());
                     return None;
                 }
                 Some(Item::Answer(..)) => {}
@@ -83,7 +83,7 @@ impl Output {
                 None => match self.follow_again().await {
                     Ok(true) => {}
                     Ok(false) => {
-                        self.shared.end(End::exited(KILLED, false));
+                        self.shared.end(End::lost());
                         return None;
                     }
                     Err(error) => return Some(Err(error)),

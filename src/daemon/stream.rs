@@ -117,6 +117,9 @@ impl RawStreams {
             return out.line(&opened).await;
         }
         let Live { mut io, handle, detached, deadline, .. } = live;
+        if open.tty.is_none() {
+            out.widen();
+        }
         if handle.is_durable() {
             out.read_nothing_ahead();
         }

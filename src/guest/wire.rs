@@ -45,7 +45,7 @@ pub const MAX_FROM_GUEST: usize = 256 * 1024;
 pub const MAX_TO_GUEST: usize = 8 * 1024 * 1024;
 
 /// Most output bytes in one frame. Long enough that headers cost nothing, short enough that streams take turns.
-pub const MAX_DATA_BYTES: usize = 64 * 1024;
+pub const MAX_DATA_BYTES: usize = 128 * 1024;
 
 /// Input that may be on its way to a command, in bytes, before `abx-init` gives more credit.
 pub const INPUT_WINDOW: u32 = 256 * 1024;

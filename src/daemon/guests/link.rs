@@ -29,8 +29,12 @@ const GREETING_LIMIT: Duration = Duration::from_secs(10);
 /// Longest greeting, in bytes: numbers, and the name of a build.
 const MAX_GREETING_BYTES: usize = 4096;
 
-/// Bytes asked for in one read: as much as the kernel keeps for a socket.
-const READ_BYTES: usize = 128 * 1024;
+/// Bytes asked for in one read: a few frames.
+const READ_BYTES: usize = 64 * 1024;
+
+/// The same while each read brings all that was asked for: the system keeps so much for a sandbox's side, and a frame
+/// that is cut by the end of a read is copied.
+const FLOOD_BYTES: usize = 1024 * 1024;
 
 /// Bytes that are written at once where several frames wait.
 const WRITE_BYTES: usize = 64 * 1024;
@@ -292,14 +296,16 @@ impl Shared {
 }
 
 async fn receive(mut socket: OwnedReadHalf, shared: &Shared, events: &Events) -> io::Result<()> {
-    let mut buffer = BytesMut::with_capacity(READ_BYTES);
+    let mut buffer = BytesMut::new();
+    let mut wanted = READ_BYTES;
     loop {
         while let Some((header, payload)) = split(&mut buffer).map_err(io::Error::other)? {
             shared.deliver(header, payload, events).map_err(io::Error::other)?;
         }
-        buffer.reserve(READ_BYTES);
-        if socket.read_buf(&mut buffer).await? == 0 {
-            return Ok(());
+        buffer.reserve(wanted);
+        match socket.read_buf(&mut buffer).await? {
+            0 => return Ok(()),
+            read => wanted = if read >= READ_BYTES { FLOOD_BYTES } else { READ_BYTES },
         }
     }
 }

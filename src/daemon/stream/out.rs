@@ -2,6 +2,7 @@
 
 use std::io;
 
+use buf_list::BufList;
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::StreamExt;
 use tokio::io::AsyncWriteExt;
@@ -10,7 +11,7 @@ use tokio::net::unix::OwnedWriteHalf;
 use super::json;
 use crate::daemon::exec::ChunkStream;
 use crate::engine::{Chunk, EngineError};
-use crate::proto::stream::{FrameKind, HEADER_BYTES, MAX_FRAME_BYTES, header};
+use crate::proto::stream::{FrameKind, MAX_FRAME_BYTES, header};
 
 /// Output that is read from the engine ahead of a client that does not read, in bytes. Past it the command waits. As long
 /// as an engine has output of a command that has ended, it may hang on the whole sandbox: so what is a screenful for a
@@ -20,18 +21,41 @@ const READ_AHEAD_BYTES: usize = 1024 * 1024;
 /// Output that is kept for the client of a command that is being ended, in bytes. What is beyond is read and dropped.
 const MAX_LAST_BYTES: usize = 2 * READ_AHEAD_BYTES;
 
+/// Output from this size on is written from where it is; smaller pieces are gathered, so that many of them are few
+/// writes and little to keep track of.
+const WHOLE_BYTES: usize = 4096;
+
+/// What the socket of a command without a terminal is asked to hold, in bytes: with the system's own size, which is a
+/// fifth of it, the three processes that output passes through wait for each other. A terminal keeps that: what is in
+/// the socket is what a viewer that has stopped to read sees before a fresh screen.
+const SOCKET_BYTES: usize = 1024 * 1024;
+
 /// The sending side: whole frames that wait to be written, and possibly a chunk that is held back.
 pub(super) struct Out {
     write: OwnedWriteHalf,
-    rest: BytesMut,
+    rest: Waiting,
     held: Option<Chunk>,
     /// Past so many bytes that wait to be written no more output is read.
     ahead: usize,
 }
 
+/// Frames in their order.
+#[derive(Default)]
+struct Waiting {
+    first: BufList,
+    /// What comes after it, gathered.
+    then: BytesMut,
+}
+
 impl Out {
     pub(super) fn new(write: OwnedWriteHalf) -> Self {
-        Self { write, rest: BytesMut::new(), held: None, ahead: READ_AHEAD_BYTES }
+        Self { write, rest: Waiting::default(), held: None, ahead: READ_AHEAD_BYTES }
+    }
+
+    /// Lets the socket hold much, for output that nobody looks at as it comes.
+    pub(super) fn widen(&self) {
+        // Not allowed is only slower.
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size(self.write.as_ref(), SOCKET_BYTES);
     }
 
     /// Reads no output before all that was read is written: abx-init keeps what was not read, and what waits here would
@@ -42,8 +66,8 @@ impl Out {
 
     /// Sends a line of the opening.
     pub(super) async fn line(&mut self, value: &impl serde::Serialize) -> io::Result<()> {
-        self.rest.extend_from_slice(&json(value));
-        self.rest.extend_from_slice(b"\n");
+        self.rest.then.extend_from_slice(&json(value));
+        self.rest.then.extend_from_slice(b"\n");
         self.flush().await
     }
 
@@ -69,8 +93,8 @@ impl Out {
     /// Adds output to what is to be written.
     pub(super) fn push(&mut self, chunk: Chunk) {
         match chunk {
-            Chunk::Stdout(bytes) => self.frames(FrameKind::Stdout, &bytes),
-            Chunk::Stderr(bytes) => self.frames(FrameKind::Stderr, &bytes),
+            Chunk::Stdout(bytes) => self.rest.frames(FrameKind::Stdout, &bytes),
+            Chunk::Stderr(bytes) => self.rest.frames(FrameKind::Stderr, &bytes),
         }
     }
 
@@ -102,8 +126,8 @@ impl Out {
     /// # Cancel safety
     /// What was not written still waits.
     pub(super) async fn flush(&mut self) -> io::Result<()> {
-        while self.rest.has_remaining() {
-            self.write.write_buf(&mut self.rest).await?;
+        while let Some(first) = self.rest.first() {
+            self.write.write_buf(first).await?;
         }
         Ok(())
     }
@@ -111,16 +135,36 @@ impl Out {
     /// Sends the last frame, after all that waits or is held, and ends our side.
     pub(super) async fn last(&mut self, kind: FrameKind, value: &impl serde::Serialize) -> io::Result<()> {
         self.release();
-        self.frames(kind, &json(value));
+        self.rest.frames(kind, &json(value).into());
         self.flush().await?;
         self.write.shutdown().await
     }
+}
 
-    fn frames(&mut self, kind: FrameKind, bytes: &[u8]) {
-        for part in bytes.chunks(MAX_FRAME_BYTES) {
-            self.rest.reserve(HEADER_BYTES + part.len());
-            self.rest.extend_from_slice(&header(kind, part.len()));
-            self.rest.extend_from_slice(part);
+impl Waiting {
+    /// Bytes of it.
+    fn len(&self) -> usize {
+        self.first.remaining() + self.then.len()
+    }
+
+    /// What is to be written next; none when nothing is.
+    fn first(&mut self) -> Option<&mut BufList> {
+        if !self.first.has_remaining() {
+            self.first.push_chunk(self.then.split());
+        }
+        self.first.has_remaining().then_some(&mut self.first)
+    }
+
+    fn frames(&mut self, kind: FrameKind, bytes: &Bytes) {
+        for begin in (0..bytes.len()).step_by(MAX_FRAME_BYTES) {
+            let part = bytes.slice(begin..bytes.len().min(begin + MAX_FRAME_BYTES));
+            self.then.extend_from_slice(&header(kind, part.len()));
+            if part.len() < WHOLE_BYTES {
+                self.then.extend_from_slice(&part);
+            } else {
+                self.first.push_chunk(self.then.split());
+                self.first.push_chunk(part);
+            }
         }
     }
 }

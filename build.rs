@@ -63,7 +63,7 @@ fn build_static(target: &str) -> PathBuf {
         }
     }
     cargo
-        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "s")
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "3")
         // Its screen model is caught when it panics: PID 1 must not end for what a program wrote.
         .env("CARGO_PROFILE_RELEASE_PANIC", "unwind")
         .env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static");

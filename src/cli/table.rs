@@ -268,7 +268,7 @@ fn seconds(instant: &str) -> String {
     }
 }
 
-fn pad(text: &str, width: usize) -> String {
+pub(crate) fn pad(text: &str, width: usize) -> String {
     text.chars().chain(padding(text, width)).collect()
 }
 

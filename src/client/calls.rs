@@ -439,5 +439,6 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
+mod notifications;
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@
 mod about;
 pub mod convert;
 mod encode;
+mod event;
 mod exec;
 mod file;
 mod session;
@@ -21,9 +22,10 @@ use serde::Serialize;
 
 pub use self::about::Identity;
 use self::encode::Encoder;
+use super::caller::{self, Introduced};
 use super::driver::Driver;
 use super::failure::Failure;
-use super::framing::{Notifier, params};
+use super::framing::{Notifier, Peer, params};
 use super::progress::Report;
 use super::shutdown::Shutdown;
 use crate::proto::methods::Method;
@@ -48,6 +50,7 @@ pub fn module(driver: Driver, identity: Identity, shutdown: Shutdown) -> RpcModu
     about::register(&mut module);
     session::register(&mut module);
     snapshot::register(&mut module);
+    event::register(&mut module);
     exec::register(&mut module);
     file::register(&mut module);
     stored::register(&mut module);
@@ -95,9 +98,10 @@ fn later<M, R, F>(
         .register_async_method(M::NAME, move |text, app, extensions| {
             let asked = params::<M::Params>(&text);
             let handler = handler.clone();
+            let by = extensions.get::<Peer>().map(|peer| caller::of(peer, extensions.get::<Introduced>()));
             async move {
                 let running = handler(asked?, app, extensions);
-                running.await.map_err(|failure| refuse::<M>(&failure))
+                caller::acting(by, running).await.map_err(|failure| refuse::<M>(&failure))
             }
         })
         .expect("method names are distinct");

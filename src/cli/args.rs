@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use super::args_events::{EventsArgs, HistoryArgs};
 use super::args_exec::{ExecsCommand, TerminalCommand};
 use super::args_session::{ListArgs, SessionCommand, SnapshotCommand};
 use crate::config::parse_duration_ms;
@@ -101,6 +102,10 @@ pub(crate) enum Command {
     Terminal(TerminalCommand),
     /// Copy files between this machine and a session, or between two sessions
     Cp(CpArgs),
+    /// Show what has happened, and what happens
+    Events(EventsArgs),
+    /// Show what was done with a session: when, by whom, and how it ended
+    History(HistoryArgs),
     /// Take over the sessions of agentkernel and of the Agent Sandbox SDK
     Import(ImportArgs),
     /// Run, start, stop and look at abxd

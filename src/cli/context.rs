@@ -164,6 +164,26 @@ impl Context {
         }
     }
 
+    /// Connects to the daemon that takes the place of one that went away. None is started: it may have been stopped on
+    /// purpose.
+    ///
+    /// # Errors
+    /// Exit code 6, when there is none for as long as a stop and a start may take.
+    pub(crate) fn come_back(&self) -> Result<Client, Failure> {
+        let connector = self.connector.without_autostart();
+        let deadline = Instant::now() + SUCCESSOR_LIMIT;
+        loop {
+            let error = match self.greet(&connector) {
+                Ok(client) => return Ok(client),
+                Err(error) => error,
+            };
+            if Instant::now() >= deadline {
+                return Err(error.into());
+            }
+            sleep(SUCCESSOR_PAUSE);
+        }
+    }
+
     /// Calls a method; its progress is shown.
     ///
     /// # Errors

@@ -124,14 +124,15 @@ pub(crate) fn terminals(list: &[TerminalInfo], now: Timestamp) -> String {
 }
 
 /// A column: its title, how wide it is at least, and the side on which its blanks are.
-struct Column {
+pub(crate) struct Column {
     title: &'static str,
     width: usize,
     right: bool,
 }
 
 impl Column {
-    fn left(title: &'static str, width: usize) -> Self {
+    /// One whose cells stand on the left.
+    pub(crate) fn left(title: &'static str, width: usize) -> Self {
         Self { title, width, right: false }
     }
 
@@ -141,7 +142,10 @@ impl Column {
 }
 
 /// A table whose columns are as wide as what stands in them, and no less than they say.
-fn aligned<const N: usize>(mut columns: [Column; N], rows: impl Iterator<Item = [String; N]>) -> String {
+pub(crate) fn aligned<const N: usize>(
+    mut columns: [Column; N],
+    rows: impl Iterator<Item = [String; N]>,
+) -> String {
     let titles = std::array::from_fn(|at| columns[at].title.to_owned());
     let rows: Vec<[String; N]> = std::iter::once(titles).chain(rows).collect();
     // The last one is as long as it is.
@@ -299,6 +303,11 @@ fn seconds(instant: &str) -> String {
         Ok(Ok(instant)) => instant.to_string(),
         _ => clean(instant),
     }
+}
+
+/// A text with blanks up to this width.
+pub(crate) fn pad(text: &str, width: usize) -> String {
+    text.chars().chain(padding(text, width)).collect()
 }
 
 /// The blanks that bring a text to this width.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard, watch};
+use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard, broadcast, watch};
 use tokio::time::Instant;
 
 use super::exec::Launches;
@@ -20,10 +20,15 @@ use super::usage::Usage;
 use crate::config::Config;
 use crate::engine::labels::{REPLACED, SESSION_ID};
 use crate::engine::{About, Engine, EngineError, Observed, RunState};
+use crate::model::event::{EventKind, Fact, Told};
 use crate::model::id::{SessionId, SessionName};
 use crate::model::session::{EngineKind, Session, Snapshot, SnapshotState};
 use crate::proto::errors::Kind;
-use crate::store::Store;
+use crate::proto::events::Event;
+use crate::store::{self, Store};
+
+/// Steps of operations that one who follows them may be behind. Past it, some are left out.
+const PROGRESS: usize = 64;
 
 /// The handle. Cheap to clone.
 #[derive(Clone)]
@@ -45,6 +50,8 @@ pub(super) struct Inner {
     pub(super) compare: Notify,
     /// Wakes whoever waits for a command's end.
     pub(super) ended_execs: guests::Ends,
+    /// Steps of operations, to those who subscribed to them.
+    pub(super) progress: broadcast::Sender<Arc<Event>>,
     engine_state: RwLock<EngineState>,
     queues: Mutex<HashMap<SessionId, Arc<AsyncMutex<()>>>>,
     operations: watch::Sender<usize>,
@@ -57,6 +64,28 @@ pub struct EngineState {
     pub about: Option<About>,
     /// Why it does not answer now.
     pub problem: Option<String>,
+}
+
+impl EngineState {
+    /// What a client should hear of it; none while nothing is known.
+    fn tells(&self) -> Option<Told> {
+        let text = |text: &str| Fact::Text(text.to_owned());
+        match (&self.problem, &self.about) {
+            (Some(problem), _) => Some(Told {
+                kind: EventKind::EngineUnavailable,
+                data: vec![("engine", text("docker")), ("problem", text(problem))],
+            }),
+            (None, Some(about)) => Some(Told {
+                kind: EventKind::EngineAvailable,
+                data: vec![
+                    ("engine", text("docker")),
+                    ("address", text(&about.address)),
+                    ("version", text(&about.version)),
+                ],
+            }),
+            (None, None) => None,
+        }
+    }
 }
 
 /// A session whose turn it is: no other operation on it runs until this is dropped.
@@ -111,6 +140,7 @@ impl Driver {
             deadlines: Notify::new(),
             compare: Notify::new(),
             ended_execs,
+            progress: broadcast::Sender::new(PROGRESS),
             engine_state: RwLock::default(),
             queues: Mutex::default(),
             operations: watch::Sender::new(0),
@@ -191,8 +221,31 @@ impl Driver {
         self.0.engine_state.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn set_engine_state(&self, state: EngineState) {
-        *self.0.engine_state.write().unwrap_or_else(PoisonError::into_inner) = state;
+    /// Takes over what is known of the engine, and tells it where that is news.
+    pub(super) async fn note_engine(&self, state: EngineState) {
+        let told = state.tells();
+        let before = {
+            let mut known = self.0.engine_state.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *known, state).tells()
+        };
+        if told == before {
+            return;
+        }
+        if let Some(told) = told {
+            self.note(told).await;
+        }
+    }
+
+    /// Tells what no row tells.
+    pub(super) async fn note(&self, told: Told) {
+        let kind = told.kind.as_str();
+        let noted = self.0.store.write(move |tx| {
+            tx.note(told);
+            Ok(())
+        });
+        if let Err(error) = noted.await {
+            tracing::warn!(%error, kind, "an event is not kept");
+        }
     }
 
     /// The label of this daemon's sandboxes.
@@ -222,13 +275,11 @@ impl Driver {
         self.0.operations.send_modify(|n| *n += 1);
         let counted = Counted(self.0.operations.clone());
         let span = tracing::Span::current();
-        let task = tokio::spawn(tracing::Instrument::instrument(
-            async move {
-                let _counted = counted;
-                operation.await
-            },
-            span,
-        ));
+        let work = store::acting(store::actor(), async move {
+            let _counted = counted;
+            operation.await
+        });
+        let task = tokio::spawn(tracing::Instrument::instrument(work, span));
         match task.await {
             Ok(result) => result,
             Err(error) => {

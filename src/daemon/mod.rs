@@ -5,12 +5,14 @@
 //! ends it at once.
 
 mod agents;
+pub mod caller;
 pub mod clock;
 pub mod driver;
 mod effects;
 pub mod exec;
 mod expiry;
 pub mod failure;
+pub mod feed;
 pub mod files;
 pub mod framing;
 pub mod guests;

@@ -16,8 +16,10 @@ use super::{DaemonError, Services, clock, expiry, watch};
 use crate::config::Config;
 use crate::engine::address::Settings;
 use crate::engine::docker::DockerEngine;
+use crate::model::event::{EventKind, Fact, Told};
 use crate::model::session::EngineKind;
 use crate::paths::{self, Home};
+use crate::proto::version::VERSION;
 use crate::store::{Opened, Store};
 
 /// The key under which the table remembers that the user was told of old session files.
@@ -43,6 +45,8 @@ pub(super) async fn build(home: &Home, config: Config, shutdown: &Shutdown) -> R
     let first_notice = legacy_notice(&store).await;
     let engine = Arc::new(DockerEngine::new(engine_settings(&config, remembered_engine(&store).await)));
     let driver = Driver::new(store, engine, home.root(), home.socket(), config);
+    let data = vec![("version", Fact::Text(VERSION.to_owned()))];
+    driver.note(Told { kind: EventKind::DaemonStarted, data }).await;
     driver.listen_for_sandboxes();
     if lost {
         make_again(&driver, had_table).await;

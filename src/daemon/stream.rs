@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout};
 
 use self::input::{Reader, pass_on};
 use self::out::Out;
+use super::caller;
 use super::driver::Driver;
 use super::exec::{ChunkStream, Ended, ExecRequest, Handle, Input, Live, by};
 use super::failure::Failure;
@@ -223,7 +224,8 @@ impl RawHandler for RawStreams {
     fn serve(&self, stream: Replay<UnixStream>, peer: Peer) -> BoxFuture<'static, ()> {
         let this = self.clone();
         Box::pin(async move {
-            if let Err(error) = this.run(stream).await {
+            let by = caller::of(&peer, None);
+            if let Err(error) = caller::acting(Some(by), this.run(stream)).await {
                 tracing::debug!(%error, connection = peer.connection, "a raw stream broke off");
             }
         })

@@ -31,20 +31,20 @@ pub(super) async fn run(driver: Driver) {
     loop {
         match follow(&driver, &mut away_since_compared).await {
             Ok(()) => tracing::info!("the engine closed its event stream"),
-            Err(error) => note_problem(&driver, &error),
+            Err(error) => note_problem(&driver, &error).await,
         }
         away_since_compared = true;
         sleep(RETRY).await;
     }
 }
 
-fn note_problem(driver: &Driver, error: &EngineError) {
+async fn note_problem(driver: &Driver, error: &EngineError) {
     let mut state = driver.engine_state();
     let problem = error.to_string();
     if state.problem.as_ref() != Some(&problem) {
         tracing::warn!(problem, "the engine does not answer");
         state.problem = Some(problem);
-        driver.set_engine_state(state);
+        driver.note_engine(state).await;
     }
 }
 
@@ -54,7 +54,7 @@ async fn follow(driver: &Driver, away: &mut bool) -> Result<(), EngineError> {
     let about = engine.about().await?;
     tracing::info!(address = about.address, version = about.version, api = about.api_version, "engine found");
     remember(driver, &about).await;
-    driver.set_engine_state(EngineState { about: Some(about), problem: None });
+    driver.note_engine(EngineState { about: Some(about), problem: None }).await;
     // Listen first, then compare: what happens in between is in both.
     let mut hints = engine.hints().await?;
     driver.compare_all(*away).await?;
@@ -71,7 +71,7 @@ async fn follow(driver: &Driver, away: &mut bool) -> Result<(), EngineError> {
         match hint {
             Err(_elapsed) => {
                 let about = engine.about().await?;
-                driver.set_engine_state(EngineState { about: Some(about), problem: None });
+                driver.note_engine(EngineState { about: Some(about), problem: None }).await;
                 driver.compare_all(false).await?;
                 next_full = Instant::now() + FULL_COMPARE;
             }

@@ -3,6 +3,7 @@
 //! Reads no clock, no environment and no files, awaits nothing, and names neither SQL nor Docker. Whoever calls it
 //! passes the time in.
 
+pub mod event;
 pub mod exec;
 pub mod id;
 pub mod limits;

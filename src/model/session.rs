@@ -28,6 +28,8 @@ macro_rules! words {
     };
 }
 
+pub(super) use words;
+
 words! {
     /// What state a session is in.
     Status {

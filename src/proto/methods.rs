@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::daemon::{DaemonInfoResult, HelloParams, HelloResult};
 use super::errors::Kind;
+use super::events::{Event, EventListParams, SubscribeParams, UnsubscribeParams};
 use super::execs::{
     ExecInfo, ExecKillParams, ExecListParams, ExecLogsParams, ExecLogsResult, ExecResult, ExecRunParams,
     ExecStartParams, ExecWaitParams, TerminalInfo, TerminalParams, TerminalPeekParams, TerminalScreen,
@@ -168,6 +169,12 @@ methods! {
     FileList = "file.list" (FileListParams) -> FileListResult,
         [SessionNotFound, FileNotFound, WrongState, Busy, SandboxLost, Limit, EngineUnavailable, EngineTimeout, EngineError],
         "Lists what is in a directory of a sandbox, by name, at most 10,000 entries. The engine reads all that is below it: a directory with more than 1 GiB or 200,000 files below it is refused.";
+    EventSubscribe = "event.subscribe" (SubscribeParams) -> u64, [SessionNotFound, Limit],
+        "Begins to send events as notifications of method `event`, and gives the subscription's id. The first has kind `subscribed` and tells from which number on. One that falls too far behind gets a last one of kind `lagged`.";
+    EventUnsubscribe = "event.unsubscribe" (UnsubscribeParams) -> Done, [],
+        "Ends a subscription of this connection. One that has ended is fine.";
+    EventList = "event.list" (EventListParams) -> Vec<Event>, [],
+        "Gives events, oldest first, of the last 10,000.";
     StoreSave = "store.save" (StoreRow) -> StoreRow, [SessionExists, InvalidName, StoreFull, StoreBusy],
         "Keeps a row for a sandbox that this daemon does not run. Overwrites only rows of its own kind.";
     StoreLoad = "store.load" (NameParams) -> Option<StoreRow>, [],

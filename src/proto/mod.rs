@@ -9,6 +9,7 @@ pub mod daemon;
 #[cfg(feature = "schema")]
 pub mod document;
 pub mod errors;
+pub mod events;
 pub mod execs;
 pub mod files;
 pub mod methods;

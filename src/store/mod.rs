@@ -6,9 +6,10 @@
 //!
 //! The table takes rows as they are. What may be in them, and what follows from it, is the model's to say.
 
+mod by;
 pub mod error;
+mod events;
 mod execs;
-
 mod files;
 mod open;
 mod reader;
@@ -27,12 +28,14 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
+pub use self::by::{acting, actor};
 pub use self::error::StoreError;
 pub use self::tx::Tx;
 use self::view::View;
 use self::writer::{Change, Job};
+use crate::model::event::Event;
 use crate::model::exec::Exec;
 use crate::model::id::{ExecId, SessionId};
 use crate::model::session::{Session, Snapshot};
@@ -43,6 +46,10 @@ const QUEUE: usize = 1024;
 /// Changes in one transaction. More would make the first caller wait long for the last one's rows, and would save
 /// little: at this number the sync is a small part of the cost.
 const BATCH: usize = 256;
+
+/// Events that one who follows may be behind. Past it it has missed some, and is told so; it costs the same memory
+/// whether one follows or a thousand.
+const FEED: usize = 1024;
 
 /// The session table. Clones are cheap and share one table.
 ///
@@ -68,6 +75,7 @@ type Sender = mpsc::Sender<Box<dyn Job>>;
 struct Shared {
     view: RwLock<View>,
     commits: AtomicU64,
+    feed: broadcast::Sender<Arc<Event>>,
 }
 
 /// An open table, and what there is to say about how it was opened.
@@ -119,8 +127,11 @@ impl Store {
     pub fn open_with(path: &Path, options: Options) -> Result<Opened, StoreError> {
         let mut ready = open::open(path, &options)?;
         let (set_aside, notices) = (ready.set_aside.take(), std::mem::take(&mut ready.notices));
-        let shared =
-            Arc::new(Shared { view: RwLock::new(ready.draft.view().clone()), commits: AtomicU64::new(0) });
+        let shared = Arc::new(Shared {
+            view: RwLock::new(ready.draft.view().clone()),
+            commits: AtomicU64::new(0),
+            feed: broadcast::Sender::new(FEED),
+        });
         let (sender, jobs) = mpsc::channel(QUEUE);
         let (finished, done) = watch::channel(false);
         let thread = writer::start(ready, options.batch, jobs, Arc::clone(&shared), finished)?;
@@ -178,6 +189,22 @@ impl Store {
         self.view().execs().of(session).cloned().collect()
     }
 
+    /// The events after `since` that are kept, oldest first.
+    pub fn events(&self, since: u64) -> Vec<Arc<Event>> {
+        self.view().events().after(since).cloned().collect()
+    }
+
+    /// The number of the newest event; 0 when there never was one.
+    pub fn last_event(&self) -> u64 {
+        self.view().events().last()
+    }
+
+    /// The events after `since` that are kept, and those to come; none is missing between, and none comes twice.
+    pub fn follow(&self, since: u64) -> (Vec<Arc<Event>>, broadcast::Receiver<Arc<Event>>) {
+        let view = self.view();
+        (view.events().after(since).cloned().collect(), self.shared.feed.subscribe())
+    }
+
     /// Makes one change, and answers once it would survive the loss of power and readers see it.
     ///
     /// The closure runs on the writer's thread and holds everyone up: it must not wait for anything. An error it returns
@@ -197,7 +224,7 @@ impl Store {
     {
         let sender = self.handle.jobs.read().unwrap_or_else(PoisonError::into_inner).clone();
         let (reply, answer) = oneshot::channel();
-        let job = Box::new(Change { closure: Some(change), value: None, reply });
+        let job = Box::new(Change { closure: Some(change), value: None, by: actor(), reply });
         sender.ok_or(StoreError::Closed)?.send(job).await.map_err(|_| StoreError::Closed)?;
         answer.await.map_err(|_| StoreError::Closed)?
     }

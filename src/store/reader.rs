@@ -10,9 +10,9 @@ use std::sync::Arc;
 use rusqlite::types::{Type, ValueRef};
 use rusqlite::{Connection, Error, Row};
 
-use super::execs;
 use super::rows::state_word;
 use super::view::{Draft, View};
+use super::{events, execs};
 use crate::model::id::{SessionId, SessionName, SnapshotId, Timestamp};
 use crate::model::session::{
     EngineKind, Excluded, External, Limits, Mount, Network, Operation, Port, Profile, Reason, Runtime,
@@ -34,6 +34,7 @@ pub(super) fn load(conn: &Connection) -> rusqlite::Result<Draft> {
             view.execs_mut().set(&exec.id.clone(), Some(Arc::new(exec)));
         }
     }
+    *view.events_mut() = events::load(conn)?;
     let meta =
         each(conn, "SELECT key, value FROM meta", |c| Ok((c.text()?, c.text()?)))?.into_iter().collect();
     Ok(Draft::new(view, meta))

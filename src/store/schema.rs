@@ -13,7 +13,7 @@ pub(super) const FORMAT: u32 = MIGRATIONS.len() as u32;
 
 /// Each brings a table of format `index` to `index + 1`, in one transaction. An entry that was released never
 /// changes: tables out there were made by it.
-pub(super) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4];
+pub(super) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5];
 
 /// How long a connection waits for another process's lock before it answers `Busy`. Only a stray SQLite shell can
 /// hold one, and such a statement is short.
@@ -142,6 +142,21 @@ CREATE INDEX execs_by_session ON execs (session, started_at);
 const V4: &str = "
 ALTER TABLE execs ADD COLUMN deadline_at INTEGER;
 ALTER TABLE execs ADD COLUMN verdict TEXT;
+";
+
+/// What happened. `data` is a JSON object.
+const V5: &str = "
+CREATE TABLE events (
+    seq INTEGER NOT NULL PRIMARY KEY,
+    at INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    session TEXT,
+    name TEXT,
+    revision INTEGER,
+    client TEXT,
+    pid INTEGER,
+    data TEXT NOT NULL
+) STRICT;
 ";
 
 /// Sets what every connection needs, whether it reads or writes: `wait` is its patience with locks. Touches no file.

@@ -7,7 +7,8 @@ use rusqlite::Connection;
 
 use super::error::{StoreError, explain};
 use super::view::{Draft, View};
-use super::{execs, rows};
+use super::{events, execs, rows};
+use crate::model::event::{By, Told};
 use crate::model::exec::{End, Exec, Verdict};
 use crate::model::id::{ExecId, SessionId, SnapshotId, Timestamp};
 use crate::model::session::{Session, Snapshot};
@@ -303,6 +304,23 @@ impl Tx<'_> {
         let mut session = self.session(id).ok_or_else(|| StoreError::Gone { id: id.to_string() })?;
         change(&mut session);
         self.replace(session)
+    }
+
+    /// Tells something that no row does.
+    pub fn note(&mut self, told: Told) {
+        self.draft.note(told);
+    }
+
+    /// Writes what the changes since `mark` tell.
+    pub(super) fn tell(&mut self, mark: usize, by: Option<&By>) -> Result<(), StoreError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        events::write(self.conn, self.draft, mark, by).map_err(|error| {
+            let error = explain(self.path, &error);
+            self.failed = Some(error.clone());
+            error
+        })
     }
 
     /// Reads a value of the daemon's own.

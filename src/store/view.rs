@@ -4,10 +4,12 @@
 //! share. Rows are shared between them.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use super::events::{About, Events};
 use super::execs::Execs;
+use crate::model::event::{Event, Told, of_exec, of_session, of_snapshot};
 use crate::model::exec::Exec;
 use crate::model::id::{ExecId, SessionId, SnapshotId, Timestamp};
 use crate::model::session::{Session, Snapshot, SnapshotState};
@@ -26,6 +28,7 @@ pub(super) struct View {
     snapshot_names: HashMap<String, SnapshotId>,
     timelines: HashMap<SessionId, BTreeSet<(Timestamp, SnapshotId)>>,
     execs: Execs,
+    events: Events,
 }
 
 impl View {
@@ -92,6 +95,16 @@ impl View {
     /// The commands, to change.
     pub(super) fn execs_mut(&mut self) -> &mut Execs {
         &mut self.execs
+    }
+
+    /// The last events.
+    pub(super) fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// The last events, to change.
+    pub(super) fn events_mut(&mut self) -> &mut Events {
+        &mut self.events
     }
 
     /// Puts a session's row in place, or takes it away, and returns the one before.
@@ -164,6 +177,8 @@ pub(super) struct Draft {
     view: View,
     meta: HashMap<String, String>,
     undo: Vec<Undo>,
+    /// Events that are written and not published.
+    told: Vec<Arc<Event>>,
 }
 
 /// What was there before a change.
@@ -173,12 +188,16 @@ enum Undo {
     Snapshot(SnapshotId, Option<Arc<Snapshot>>),
     Exec(ExecId, Option<Arc<Exec>>),
     Meta(String, Option<String>),
+    /// Something that no row tells.
+    Note(Told),
+    /// An event was written.
+    Told,
 }
 
 impl Draft {
     /// Begins with what the table holds.
     pub(super) fn new(view: View, meta: HashMap<String, String>) -> Self {
-        Self { view, meta, undo: Vec::new() }
+        Self { view, meta, undo: Vec::new(), told: Vec::new() }
     }
 
     /// The rows as changed so far.
@@ -222,6 +241,61 @@ impl Draft {
         }
     }
 
+    /// Notes what no row tells.
+    pub(super) fn note(&mut self, told: Told) {
+        self.undo.push(Undo::Note(told));
+    }
+
+    /// What the changes since `mark` tell, in their order. Of a row that changed several times, the sum.
+    pub(super) fn tells(&self, mark: usize) -> Vec<(About, Told)> {
+        let (mut sessions, mut snapshots, mut execs) = (HashSet::new(), HashSet::new(), HashSet::new());
+        let mut all = Vec::new();
+        let mut add = |about: About, told: Vec<Told>| {
+            all.extend(told.into_iter().map(|told| (about.clone(), told)));
+        };
+        for step in &self.undo[mark..] {
+            match step {
+                Undo::Session(id, old) if sessions.insert(id) => {
+                    let new = self.view.session(id).map(Arc::as_ref);
+                    let told = of_session(old.as_deref(), new);
+                    add(new.or(old.as_deref()).map(About::session).unwrap_or_default(), told);
+                }
+                Undo::Snapshot(id, old) if snapshots.insert(id) => {
+                    let new = self.view.snapshot(id).map(Arc::as_ref);
+                    let told = of_snapshot(old.as_deref(), new);
+                    let about = new.or(old.as_deref()).map(|row| self.about_snapshot(row));
+                    add(about.unwrap_or_default(), told);
+                }
+                Undo::Exec(id, old) if execs.insert(id) => {
+                    let new = self.view.execs.get(id).map(Arc::as_ref);
+                    let session = new.and_then(|exec| self.view.session(&exec.session));
+                    let about = session.map(|row| About::session(row)).unwrap_or_default();
+                    add(about, of_exec(old.as_deref(), new));
+                }
+                Undo::Note(told) => add(About::default(), vec![told.clone()]),
+                Undo::Session(..) | Undo::Snapshot(..) | Undo::Exec(..) | Undo::Meta(..) | Undo::Told => {}
+            }
+        }
+        all
+    }
+
+    fn about_snapshot(&self, row: &Snapshot) -> About {
+        let session = row.session.as_ref().and_then(|id| self.view.session(id));
+        let kept = || About { name: Some(row.session_name.clone()), ..About::default() };
+        session.map_or_else(kept, |session| About::session(session))
+    }
+
+    /// The number of the event that is written next.
+    pub(super) fn next_seq(&self) -> u64 {
+        self.view.events.last() + self.told.len() as u64 + 1
+    }
+
+    /// Adds an event that was written.
+    pub(super) fn tell(&mut self, event: Event) {
+        self.told.push(Arc::new(event));
+        self.undo.push(Undo::Told);
+    }
+
     /// The present point, to go back to.
     pub(super) fn mark(&self) -> usize {
         self.undo.len()
@@ -236,12 +310,14 @@ impl Draft {
                 Undo::Exec(id, old) => drop(self.view.execs.set(&id, old)),
                 Undo::Meta(key, Some(old)) => drop(self.meta.insert(key, old)),
                 Undo::Meta(key, None) => drop(self.meta.remove(&key)),
+                Undo::Note(_) => {}
+                Undo::Told => drop(self.told.pop()),
             }
         }
     }
 
-    /// Brings a published view up to this one. Nothing before this can be taken back.
-    pub(super) fn publish(&mut self, published: &mut View) {
+    /// Brings a published view up to this one, and gives the events of it. Nothing before this can be taken back.
+    pub(super) fn publish(&mut self, published: &mut View) -> Vec<Arc<Event>> {
         for step in self.undo.drain(..) {
             match step {
                 Undo::Session(id, _) => drop(published.set_session(&id, self.view.session(&id).cloned())),
@@ -249,8 +325,14 @@ impl Draft {
                 Undo::Exec(id, _) => {
                     drop(published.execs.set(&id, self.view.execs.get(&id).cloned()));
                 }
-                Undo::Meta(..) => {}
+                Undo::Meta(..) | Undo::Note(_) | Undo::Told => {}
             }
         }
+        let told = std::mem::take(&mut self.told);
+        for event in &told {
+            self.view.events.push(Arc::clone(event));
+            published.events.push(Arc::clone(event));
+        }
+        told
     }
 }

@@ -19,11 +19,15 @@ use super::error::{StoreError, explain};
 use super::open::Ready;
 use super::tx::Tx;
 use super::view::Draft;
+use crate::model::event::By;
 
 /// A change in the queue: what to do, and whom to tell.
 pub(super) trait Job: Send {
     /// Does it, inside a transaction that may still fail.
     fn run(&mut self, tx: &mut Tx<'_>) -> Result<(), StoreError>;
+
+    /// Who asked for it.
+    fn by(&self) -> Option<&By>;
 
     /// Tells the caller, once it is known whether the change is kept.
     fn finish(self: Box<Self>, outcome: Result<(), StoreError>);
@@ -35,6 +39,8 @@ pub(super) struct Change<T, F> {
     pub(super) closure: Option<F>,
     /// What it returned.
     pub(super) value: Option<T>,
+    /// Who asked for it.
+    pub(super) by: Option<By>,
     /// The waiting caller, who may have gone.
     pub(super) reply: oneshot::Sender<Result<T, StoreError>>,
 }
@@ -48,6 +54,10 @@ where
         let closure = self.closure.take().ok_or(StoreError::Closed)?;
         self.value = Some(closure(tx)?);
         Ok(())
+    }
+
+    fn by(&self) -> Option<&By> {
+        self.by.as_ref()
     }
 
     fn finish(self: Box<Self>, outcome: Result<(), StoreError>) {
@@ -181,7 +191,10 @@ impl Writer {
         let mark = self.draft.mark();
         self.execute("SAVEPOINT change")?;
         let mut tx = Tx::new(&self.conn, &self.path, &mut self.draft);
-        let own = catch_unwind(AssertUnwindSafe(|| job.run(&mut tx)));
+        let own = catch_unwind(AssertUnwindSafe(|| {
+            job.run(&mut tx)?;
+            tx.tell(mark, job.by())
+        }));
         let failure = tx.into_failure();
         let outcome = match (own, failure) {
             (Err(panic), _) => Err(self.panicked(panic.as_ref())),
@@ -215,7 +228,10 @@ impl Writer {
     fn publish(&mut self) {
         self.shared.commits.fetch_add(1, Ordering::Relaxed);
         let mut view = self.shared.view.write().unwrap_or_else(PoisonError::into_inner);
-        self.draft.publish(&mut view);
+        for event in self.draft.publish(&mut view) {
+            // Nobody may follow. Sent under the lock: whoever begins to follow has read either it or what is before it.
+            let _ = self.shared.feed.send(event);
+        }
     }
 
     fn execute(&self, sql: &str) -> Result<(), StoreError> {

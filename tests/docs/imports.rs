@@ -29,7 +29,7 @@ const RULES: &[Rule] = &[
     Rule {
         place: "store",
         ours: &["model"],
-        outside: &[&["rusqlite", "thiserror", "tokio::sync", "tracing"]],
+        outside: &[&["rusqlite", "serde_json", "thiserror", "tokio::sync", "tokio::task_local", "tracing"]],
     },
     Rule { place: "engine", ours: &["model"], outside: &[ENGINE] },
     Rule { place: "engine/fake", ours: &["model"], outside: &[ENGINE, &["tar"]] },

@@ -2,6 +2,7 @@
 
 mod calls;
 mod clients;
+mod events;
 mod http;
 mod length;
 mod life;

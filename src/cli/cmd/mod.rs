@@ -4,6 +4,7 @@ pub(crate) mod attach;
 pub(crate) mod cp;
 pub(crate) mod daemon;
 pub(crate) mod doctor;
+pub(crate) mod events;
 pub(crate) mod exec;
 pub(crate) mod execs;
 pub(crate) mod import;

@@ -18,8 +18,11 @@ use super::calls::{Abandoned, Calls, Work};
 use super::envelope::{self, Call, Entry, Message, NO_ID};
 use super::prepared::{self, Prepared};
 use super::{Notifier, Peer};
+use crate::daemon::caller::Introduced;
+use crate::daemon::feed::Subscriptions;
 use crate::daemon::shutdown::Shutdown;
 use crate::proto::errors::Kind;
+use crate::proto::methods::{EventSubscribe, Method};
 
 /// The notification by which a client says that it no longer waits; named as language servers name it.
 const CANCEL: &str = "$/cancelRequest";
@@ -45,6 +48,24 @@ pub(super) struct Connection {
     extensions: Extensions,
     id: ConnectionId,
     refuse: bool,
+    /// Batches under way with a subscription in them.
+    held: Arc<AtomicUsize>,
+}
+
+/// Holds notifications until it is dropped.
+struct Held(Arc<AtomicUsize>);
+
+impl Held {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// What became of a message.
@@ -65,8 +86,10 @@ impl Connection {
         let id = ConnectionId(usize::try_from(peer.connection).unwrap_or(usize::MAX));
         let mut extensions = Extensions::new();
         extensions.insert(peer);
+        extensions.insert(Introduced::default());
+        extensions.insert(Arc::new(Subscriptions::default()));
         extensions.insert(notifier);
-        Self { dispatcher, calls, extensions, id, refuse }
+        Self { dispatcher, calls, extensions, id, refuse, held: Arc::default() }
     }
 
     /// The calls under way.
@@ -87,9 +110,26 @@ impl Connection {
             Message::One(entry) => self.entry(entry),
             Message::Batch(entries) => {
                 let room = Room::default();
-                batch(entries.into_iter().map(|entry| self.entry_within(entry, &room)).collect())
+                let subscribes = |entry: &Entry<'_>| matches!(entry, Entry::Call(call) if call.method == EventSubscribe::NAME);
+                let held = entries.iter().any(subscribes).then(|| Held::new(&self.held));
+                match batch(entries.into_iter().map(|entry| self.entry_within(entry, &room)).collect()) {
+                    Outcome::Pending(answer) => Outcome::Pending(
+                        async move {
+                            let answer = answer.await;
+                            drop(held);
+                            answer
+                        }
+                        .boxed(),
+                    ),
+                    outcome => outcome,
+                }
             }
         }
+    }
+
+    /// Whether notifications wait for an answer: the client does not know of its subscription yet.
+    pub(super) fn holds_notifications(&self) -> bool {
+        self.held.load(Ordering::Relaxed) > 0
     }
 
     fn entry(&self, entry: Entry<'_>) -> Outcome {

@@ -47,8 +47,12 @@ use replay::Replay;
 /// Most bytes of answers that wait for a client to read them. Past it nothing more is read of that client.
 const MAX_UNSENT_BYTES: usize = 4 * 1024 * 1024;
 
-/// Most notifications that wait for a client to read them. Past it [`Notifier::notify`] gives false.
-const MAX_NOTIFICATIONS: usize = 256;
+/// Most notifications that wait for a client to read them. Past it [`Notifier::notify`] gives false, and
+/// [`Notifier::send`] waits. A thousand subscribers that read nothing hold so many each.
+const MAX_NOTIFICATIONS: usize = 32;
+
+/// Most bytes that wait for a client to read them while notifications are still added, for the same reason.
+const MAX_UNSENT_NOTIFICATIONS: usize = 16 * 1024;
 
 /// How long a client may take no byte of what waits for it before its connection is closed.
 const STALL: Duration = Duration::from_secs(30);
@@ -109,6 +113,21 @@ impl Notifier {
     fn new() -> (Self, mpsc::Receiver<Vec<u8>>) {
         let (queue, receiver) = mpsc::channel(MAX_NOTIFICATIONS);
         (Self { queue: Some(queue) }, receiver)
+    }
+
+    /// Whether it reaches anybody at all.
+    pub fn reaches(&self) -> bool {
+        self.queue.is_some()
+    }
+
+    /// Queues a notification when there is room. False when the client has gone. Cancel safe: it is queued whole or not
+    /// at all.
+    pub async fn send(&self, method: &str, params: &impl Serialize) -> bool {
+        let Some(queue) = &self.queue else { return false };
+        match answer::notification(method, params) {
+            Some(text) => queue.send(text).await.is_ok(),
+            None => false,
+        }
     }
 
     /// Queues a notification, in order with others. False when the client does not read, has gone, or speaks plain

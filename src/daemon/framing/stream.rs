@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::dispatch::{Connection, Outcome};
 use super::eager::Eager;
-use super::{Closing, HANGUP_CHECK, MAX_UNSENT_BYTES, STALL, hung_up, linger};
+use super::{Closing, HANGUP_CHECK, MAX_UNSENT_BYTES, MAX_UNSENT_NOTIFICATIONS, STALL, hung_up, linger};
 
 /// Bytes asked of the system at a time; most requests are far shorter.
 const READ_BYTES: usize = 8 * 1024;
@@ -119,6 +119,7 @@ impl<C: Codec> Wire<C> {
                 return Ok(());
             }
             let room = self.out.len() < MAX_UNSENT_BYTES;
+            let told = self.out.len() < MAX_UNSENT_NOTIFICATIONS && !connection.holds_notifications();
             let reads = self.input == Input::Open && room && connection.calls().has_room();
             self.reserve();
             let (mut reader, writer) = stream.split();
@@ -126,7 +127,7 @@ impl<C: Codec> Wire<C> {
                 biased;
                 ready = writer.writable(), if !self.out.is_empty() => ready?,
                 // What a call told before it ended goes out before its answer.
-                Some(text) = notifications.recv(), if room => self.frame(Some(&text)),
+                Some(text) = notifications.recv(), if told => self.frame(Some(&text)),
                 Some(answer) = pending.next(), if room => self.frame(answer.as_deref()),
                 () = &mut closing, if self.input != Input::Closing => {
                     self.input = Input::Closing;

@@ -17,7 +17,9 @@ use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 use super::dispatch::{Connection, Outcome};
 use super::replay::Replay;
-use super::{Closing, HANGUP_CHECK, MAX_UNSENT_BYTES, STALL, answer, hung_up, linger};
+use super::{
+    Closing, HANGUP_CHECK, MAX_UNSENT_BYTES, MAX_UNSENT_NOTIFICATIONS, STALL, answer, hung_up, linger,
+};
 use crate::proto::version::MAX_MESSAGE_BYTES;
 
 /// Bytes read at a time, allocated for the connection's life.
@@ -100,12 +102,13 @@ impl Wire {
                 }
             }
             let room = self.unsent < MAX_UNSENT_BYTES;
+            let told = self.unsent < MAX_UNSENT_NOTIFICATIONS && !connection.holds_notifications();
             let has_room = connection.calls().has_room();
             let reads = self.end.is_none() && room && has_room;
             tokio::select! {
                 biased;
                 // What a call told before it ended goes out before its answer.
-                Some(text) = notifications.recv(), if room => self.send(Some(text))?,
+                Some(text) = notifications.recv(), if told => self.send(Some(text))?,
                 Some(answer) = pending.next(), if room => self.send(answer)?,
                 () = &mut closing, if self.end.is_none() => {
                     self.end = Some(End::Stopping);

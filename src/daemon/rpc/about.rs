@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::value::RawValue;
 
-use super::{App, Module, now};
+use super::{App, Module, at_once, now};
+use crate::daemon::caller::Introduced;
 use crate::daemon::clock;
 use crate::model::id::Timestamp;
 use crate::proto::daemon::{DaemonInfoResult, HelloResult, Setting};
@@ -34,7 +35,10 @@ pub struct Identity {
 }
 
 pub(super) fn register(module: &mut Module) {
-    now::<DaemonHello, _>(module, |hello, app| {
+    at_once::<DaemonHello, _>(module, |hello, app, extensions| {
+        if let Some(introduced) = extensions.get::<Introduced>() {
+            introduced.note(&hello.client);
+        }
         tracing::debug!(client = hello.client, version = hello.version, protocol = hello.protocol, "hello");
         let identity = &app.identity;
         // Others may not show it to anybody.

@@ -5,6 +5,7 @@
 mod about;
 pub mod convert;
 mod encode;
+mod event;
 mod exec;
 mod file;
 mod session;
@@ -22,9 +23,10 @@ use serde::Serialize;
 
 pub use self::about::Identity;
 use self::encode::Encoder;
+use super::caller::{self, Introduced};
 use super::driver::Driver;
 use super::failure::Failure;
-use super::framing::{Notifier, params};
+use super::framing::{Notifier, Peer, params};
 use super::progress::Report;
 use super::shutdown::Shutdown;
 use crate::proto::methods::Method;
@@ -49,6 +51,7 @@ pub fn module(driver: Driver, identity: Identity, shutdown: Shutdown) -> RpcModu
     about::register(&mut module);
     session::register(&mut module);
     snapshot::register(&mut module);
+    event::register(&mut module);
     exec::register(&mut module);
     file::register(&mut module);
     stored::register(&mut module);
@@ -96,9 +99,10 @@ fn later<M, R, F>(
         .register_async_method(M::NAME, move |text, app, extensions| {
             let asked = params::<M::Params>(&text);
             let handler = handler.clone();
+            let by = extensions.get::<Peer>().map(|peer| caller::of(peer, extensions.get::<Introduced>()));
             async move {
                 let running = handler(asked?, app, extensions);
-                running.await.map_err(|failure| refuse::<M>(&failure))
+                caller::acting(by, running).await.map_err(|failure| refuse::<M>(&failure))
             }
         })
         .expect("method names are distinct");
@@ -110,16 +114,9 @@ fn refuse<M: Method>(failure: &Failure) -> ErrorObjectOwned {
     ErrorObjectOwned::owned(wire.code, wire.message, wire.data)
 }
 
-/// Progress to the connection that a call came from, if it asked for it.
-fn report(op: Option<String>, extensions: &Extensions) -> Report {
-    match (op, extensions.get::<Notifier>()) {
-        (Some(op), Some(notifier)) => {
-            let notifier = notifier.clone();
-            // A client that does not read its progress misses some of it.
-            Report::new(op, move |event| {
-                let _ = notifier.notify("event", event);
-            })
-        }
-        _ => Report::default(),
-    }
+/// Progress of an operation on a session: to the connection that the call came from, if it asked for it, and to those
+/// who subscribed.
+fn report(app: &App, session: &str, op: Option<String>, extensions: &Extensions) -> Report {
+    let notifier = extensions.get::<Notifier>().filter(|_| op.is_some()).cloned();
+    app.driver.report(session, op, notifier)
 }

@@ -28,7 +28,7 @@ async fn queue<T: Send + 'static>(
 ) -> impl Future<Output = Result<T, StoreError>> {
     let (reply, answer) = oneshot::channel();
     let sender = store.handle.jobs.read().expect("not poisoned").clone().expect("open");
-    let job: Box<dyn Job> = Box::new(Change { closure: Some(change), value: None, reply });
+    let job: Box<dyn Job> = Box::new(Change { closure: Some(change), value: None, by: None, reply });
     sender.send(job).await.expect("the writer runs");
     async move { answer.await.expect("an answer") }
 }

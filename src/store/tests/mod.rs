@@ -2,6 +2,7 @@
 
 mod crash;
 mod damage;
+mod events;
 mod execs;
 mod full;
 mod group;

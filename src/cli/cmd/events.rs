@@ -1,0 +1,83 @@
+//! `abx events` and `abx history`.
+
+mod text;
+
+use crate::cli::args_events::{EventsArgs, HistoryArgs};
+use crate::cli::context::{Context, understand};
+use crate::cli::failure::Failure;
+use crate::client::{CallError, Client};
+use crate::proto::events::{Event, EventListParams, SubscribeParams};
+use crate::proto::methods::{EventList, EventSubscribe, SessionGet};
+use crate::proto::sessions::NameParams;
+
+/// Events that are shown where nobody says from which on.
+const SHOWN: u64 = 100;
+
+/// Shows what has happened, and with `--follow` what happens.
+pub(crate) fn run(context: &Context, args: EventsArgs) -> Result<u8, Failure> {
+    if args.follow {
+        return follow(context, args);
+    }
+    let params = EventListParams {
+        since: args.since.unwrap_or_default(),
+        session: args.session,
+        kinds: args.kinds,
+        limit: args.since.is_none().then_some(SHOWN),
+    };
+    let raw = context.call::<EventList>(&params)?;
+    context.deliver::<EventList>(&raw, |all| numbers(all), |all| text::lines(all))?;
+    Ok(0)
+}
+
+/// Shows what was done with one session.
+pub(crate) fn history(context: &Context, args: HistoryArgs) -> Result<u8, Failure> {
+    let params = EventListParams { session: Some(args.name.clone()), ..EventListParams::default() };
+    let raw = context.call::<EventList>(&params)?;
+    if understand::<EventList>(&raw)?.is_empty() {
+        // Says that there is no such session, if there is none.
+        context.call::<SessionGet>(&NameParams { name: args.name.clone() })?;
+    }
+    let most = args.tail.unwrap_or(usize::MAX);
+    context.deliver::<EventList>(&raw, |all| numbers(all), |all| text::history(all, most))?;
+    Ok(0)
+}
+
+fn numbers(events: &[Event]) -> String {
+    events.iter().map(|event| event.seq.to_string()).collect::<Vec<_>>().join("\n")
+}
+
+/// Follows until this process is ended. A daemon that stops is waited for, and what happened meanwhile is shown.
+fn follow(context: &Context, args: EventsArgs) -> Result<u8, Failure> {
+    let mut params = SubscribeParams { since: args.since, session: args.session, kinds: args.kinds };
+    let mut client = subscribe(context, &params)?;
+    loop {
+        let raw = match client.next_notification() {
+            Ok(raw) => raw,
+            Err(CallError::Gone { .. }) => {
+                client = context.come_back()?;
+                context.call_on::<EventSubscribe>(&mut client, &params)?;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let event: Event = serde_json::from_str(raw.get())
+            .map_err(|error| Failure::local("failed to read an event of abxd", &error))?;
+        // Whatever comes next begins after it.
+        params.since = Some(event.seq);
+        match event.kind.as_str() {
+            "subscribed" => {}
+            "lagged" => {
+                context.call_on::<EventSubscribe>(&mut client, &params)?;
+            }
+            _ if context.output.json => context.output.data(raw.get()),
+            _ if context.output.quiet => context.output.data(&event.seq.to_string()),
+            _ => context.output.data(&text::line(&event)),
+        }
+    }
+}
+
+fn subscribe(context: &Context, params: &SubscribeParams) -> Result<Client, Failure> {
+    let mut client = context.connect()?;
+    context.call_on::<EventSubscribe>(&mut client, params)?;
+    Ok(client)
+}

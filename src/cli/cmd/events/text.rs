@@ -1,0 +1,141 @@
+//! Events as lines for people.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use crate::cli::output::clean;
+use crate::cli::table::{Column, aligned, pad};
+use crate::proto::events::{By, Event};
+
+/// Longest text about an event, in characters.
+const MOST_CHARS: usize = 80;
+
+/// All of them, one a line.
+pub(super) fn lines(events: &[Event]) -> String {
+    if events.is_empty() {
+        return "No events found.".to_owned();
+    }
+    events.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// One event.
+pub(super) fn line(event: &Event) -> String {
+    let session = event.session.as_deref().map(clean).unwrap_or_default();
+    let mut line = format!(
+        "{} {} {} {} {}",
+        pad(&event.seq.to_string(), 6),
+        local(&event.at),
+        pad(&session, 20),
+        pad(&clean(&event.kind), 18),
+        details(event)
+    );
+    if let Some(by) = &event.by {
+        line.push_str(&format!("  by {}", who(by)));
+    }
+    line.trim_end().to_owned()
+}
+
+/// What was done with a session: each thing once, with its end.
+pub(super) fn history(events: &[Event], most: usize) -> String {
+    let mut callers: HashMap<&str, &By> = HashMap::new();
+    let mut ends: HashMap<&str, &Event> = HashMap::new();
+    for event in events {
+        let Some(exec) = event.data["exec"].as_str() else { continue };
+        if let Some(by) = &event.by {
+            callers.entry(exec).or_insert(by);
+        }
+        if event.kind.ends_with(".ended") {
+            ends.insert(exec, event);
+        }
+    }
+    let mut rows = Vec::new();
+    for event in events {
+        let exec = event.data["exec"].as_str();
+        let begins = matches!(event.kind.as_str(), "exec.started" | "terminal.opened");
+        let has_ended = exec.is_some_and(|exec| ends.contains_key(exec));
+        let is_noise = match event.kind.as_str() {
+            "session.changed" => true,
+            "session.operation" => event.data["operation"].is_null(),
+            _ => begins && has_ended,
+        };
+        if is_noise {
+            continue;
+        }
+        let by = event.by.as_ref().or_else(|| exec.and_then(|exec| callers.get(exec).copied()));
+        let what = event.kind.strip_prefix("session.").unwrap_or(&event.kind);
+        rows.push([local(&event.at), clean(what), details(event), by.map_or_else(|| "abxd".to_owned(), who)]);
+    }
+    let left_out = rows.len().saturating_sub(most);
+    let columns = [
+        Column::left("WHEN", 19),
+        Column::left("WHAT", 16),
+        Column::left("DETAILS", 30),
+        Column::left("BY", 0),
+    ];
+    aligned(columns, rows.into_iter().skip(left_out))
+}
+
+fn who(by: &By) -> String {
+    let name = clean(&by.client);
+    by.pid.map_or_else(|| name.clone(), |pid| format!("{name} ({pid})"))
+}
+
+/// The time of day here.
+fn local(at: &str) -> String {
+    match at.parse::<jiff::Timestamp>() {
+        Ok(at) => {
+            at.to_zoned_datetime(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
+        }
+        Err(_) => clean(at),
+    }
+}
+
+fn details(event: &Event) -> String {
+    let text = |key: &str| match &event.data[key] {
+        Value::Null => String::new(),
+        Value::String(text) => clean(text),
+        Value::Array(all) => clean(&all.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")),
+        other => other.to_string(),
+    };
+    let full = match event.kind.as_str() {
+        "session.status" => {
+            let reason = text("reason");
+            let reason = if reason.is_empty() { reason } else { format!(" ({reason})") };
+            format!("{} -> {}{reason}", text("from"), text("to"))
+        }
+        "session.renamed" => format!("{} -> {}", text("from"), text("to")),
+        "session.operation" if event.data["operation"].is_null() => format!("{} ended", text("ended")),
+        "session.operation" => text("operation"),
+        "session.changed" => text("fields"),
+        "session.deleted" => String::new(),
+        "session.created" => format!("{}, {}", text("agent"), text("image")),
+        "snapshot.created" | "snapshot.deleted" => text("snapshot"),
+        "exec.started" | "terminal.opened" => command(&text("terminal"), &text("cmd")),
+        "exec.ended" | "terminal.ended" => {
+            let took = event.data["duration_ms"].as_u64().map(seconds).unwrap_or_default();
+            format!("{}: {} after {took}", command(&text("terminal"), &text("cmd")), text("exit_code"))
+        }
+        _ => match event.data.as_object() {
+            Some(object) if !object.is_empty() => {
+                object.keys().map(|key| format!("{key}={}", text(key))).collect::<Vec<_>>().join(" ")
+            }
+            _ => String::new(),
+        },
+    };
+    if full.chars().count() <= MOST_CHARS {
+        return full;
+    }
+    full.chars().take(MOST_CHARS - 1).chain(['…']).collect()
+}
+
+fn command(terminal: &str, cmd: &str) -> String {
+    if terminal.is_empty() { cmd.to_owned() } else { format!("{terminal}: {cmd}") }
+}
+
+fn seconds(ms: u64) -> String {
+    match ms {
+        0..60_000 => format!("{}.{}s", ms / 1000, ms % 1000 / 100),
+        _ => format!("{}m {}s", ms / 60_000, ms % 60_000 / 1000),
+    }
+}

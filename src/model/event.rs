@@ -1,0 +1,335 @@
+//! What is told to whoever follows the table: one event for each change that a client can see.
+//!
+//! Events are derived from rows, before and after, and never written by hand beside a change: none can be forgotten, and
+//! none tells what did not happen.
+
+use super::exec::Exec;
+use super::id::{SessionId, Timestamp};
+use super::session::{Session, Snapshot, SnapshotState, words};
+
+words! {
+    /// What happened.
+    EventKind {
+        /// A session's row was made; its sandbox is still to come.
+        SessionCreated = "session.created",
+        /// Its state became another.
+        SessionStatus = "session.status",
+        /// An operation on it began, or the one that ran has ended.
+        SessionOperation = "session.operation",
+        /// Someone connected or attached to it.
+        SessionConnected = "session.connected",
+        /// It has another name.
+        SessionRenamed = "session.renamed",
+        /// Something else about it changed.
+        SessionChanged = "session.changed",
+        /// The kernel killed something in it for want of memory.
+        SessionOom = "session.oom",
+        /// It is gone.
+        SessionDeleted = "session.deleted",
+        /// A snapshot is there.
+        SnapshotCreated = "snapshot.created",
+        /// A snapshot is gone.
+        SnapshotDeleted = "snapshot.deleted",
+        /// A command was started.
+        ExecStarted = "exec.started",
+        /// A command has ended.
+        ExecEnded = "exec.ended",
+        /// A terminal was opened.
+        TerminalOpened = "terminal.opened",
+        /// The program of a terminal has ended.
+        TerminalEnded = "terminal.ended",
+        /// An engine answers.
+        EngineAvailable = "engine.available",
+        /// An engine does not answer.
+        EngineUnavailable = "engine.unavailable",
+        /// The daemon was started.
+        DaemonStarted = "daemon.started",
+    }
+}
+
+/// An event, as the table keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Its number, from 1 on; one higher than the event before it.
+    pub seq: u64,
+    /// When.
+    pub at: Timestamp,
+    /// What happened.
+    pub kind: EventKind,
+    /// To which session, unless to none.
+    pub session: Option<SessionId>,
+    /// That session's name then.
+    pub name: Option<String>,
+    /// That session's revision from then on.
+    pub revision: Option<u64>,
+    /// Who asked for it; nobody when abxd did it by itself.
+    pub by: Option<By>,
+    /// A JSON object of what else there is to say.
+    pub data: String,
+}
+
+/// A client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct By {
+    /// The name of its program.
+    pub client: String,
+    /// Its process, where the system tells.
+    pub pid: Option<u32>,
+}
+
+/// What there is to say about a change, before it has a number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// What happened.
+    pub kind: EventKind,
+    /// Names and values.
+    pub data: Vec<(&'static str, Fact)>,
+}
+
+/// A value of an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fact {
+    /// None.
+    Nothing,
+    /// A text.
+    Text(String),
+    /// Several.
+    Texts(Vec<String>),
+    /// A number.
+    Number(i64),
+    /// Yes or no.
+    Flag(bool),
+}
+
+impl Fact {
+    fn text(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+
+    fn maybe(text: Option<&str>) -> Self {
+        text.map_or(Self::Nothing, Self::text)
+    }
+
+    fn count(number: u64) -> Self {
+        Self::Number(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+}
+
+/// What a changed row of a session tells. Counts of use tell nothing by themselves: the command does that they are of.
+pub fn of_session(before: Option<&Session>, after: Option<&Session>) -> Vec<Told> {
+    match (before, after) {
+        (None, Some(new)) => vec![created(new)],
+        (Some(old), None) => vec![Told {
+            kind: EventKind::SessionDeleted,
+            data: vec![("name", Fact::text(old.name.as_str()))],
+        }],
+        (Some(old), Some(new)) => changed(old, new),
+        (None, None) => Vec::new(),
+    }
+}
+
+fn created(new: &Session) -> Told {
+    Told {
+        kind: EventKind::SessionCreated,
+        data: vec![
+            ("status", Fact::text(new.status.as_str())),
+            ("agent", Fact::text(&new.agent)),
+            ("template", Fact::text(&new.template)),
+            ("image", Fact::maybe(new.image.as_deref())),
+            ("operation", Fact::maybe(new.operation.map(|o| o.verb()))),
+        ],
+    }
+}
+
+fn changed(old: &Session, new: &Session) -> Vec<Told> {
+    let mut all = Vec::new();
+    if old.name != new.name {
+        let data = vec![("from", Fact::text(old.name.as_str())), ("to", Fact::text(new.name.as_str()))];
+        all.push(Told { kind: EventKind::SessionRenamed, data });
+    }
+    if (old.status, old.reason) != (new.status, new.reason) {
+        let data = vec![
+            ("from", Fact::text(old.status.as_str())),
+            ("to", Fact::text(new.status.as_str())),
+            ("reason", Fact::maybe(new.reason.map(|r| r.as_str()))),
+        ];
+        all.push(Told { kind: EventKind::SessionStatus, data });
+    }
+    if old.operation != new.operation {
+        let data = vec![
+            ("operation", Fact::maybe(new.operation.map(|o| o.verb()))),
+            ("ended", Fact::maybe(old.operation.map(|o| o.verb()))),
+        ];
+        all.push(Told { kind: EventKind::SessionOperation, data });
+    }
+    if old.last_connected != new.last_connected {
+        all.push(Told { kind: EventKind::SessionConnected, data: Vec::new() });
+    }
+    if old.oom_events < new.oom_events {
+        let data = vec![("oom_events", Fact::count(new.oom_events))];
+        all.push(Told { kind: EventKind::SessionOom, data });
+    }
+    let fields = other_fields(old, new);
+    if !fields.is_empty() {
+        let data = vec![("fields", Fact::Texts(fields))];
+        all.push(Told { kind: EventKind::SessionChanged, data });
+    }
+    all
+}
+
+/// The fields that differ and have no event of their own, as the wire names them.
+fn other_fields(old: &Session, new: &Session) -> Vec<String> {
+    let differs = [
+        ("agent", old.agent != new.agent),
+        ("template", old.template != new.template),
+        ("image", old.image != new.image),
+        ("image_id", old.image_id != new.image_id),
+        ("sandbox", old.sandbox != new.sandbox),
+        ("sandbox_id", old.sandbox_id != new.sandbox_id),
+        ("engine", old.engine != new.engine),
+        ("runtime", old.runtime != new.runtime),
+        ("expires_at", old.expires_at != new.expires_at),
+        ("timeout_ms", old.timeout_ms != new.timeout_ms),
+        ("idle_ms", old.idle_ms != new.idle_ms),
+        ("snapshots", (&old.snapshot, old.snapshots) != (&new.snapshot, new.snapshots)),
+        ("ports", old.spec.ports != new.spec.ports),
+        ("limits", old.spec.limits != new.spec.limits),
+        ("env", old.spec.env != new.spec.env),
+        ("metadata", old.metadata != new.metadata),
+    ];
+    differs.into_iter().filter(|(_, differs)| *differs).map(|(field, _)| field.to_owned()).collect()
+}
+
+/// What a changed row of a snapshot tells. One that is being made is not there yet.
+pub fn of_snapshot(before: Option<&Snapshot>, after: Option<&Snapshot>) -> Vec<Told> {
+    let ready = |row: Option<&Snapshot>| row.is_some_and(|row| row.state == SnapshotState::Ready);
+    let told = |kind, row: &Snapshot| {
+        let data = vec![
+            ("snapshot", Fact::text(&row.name)),
+            ("image_id", Fact::text(&row.image_id)),
+            ("note", Fact::maybe(row.note.as_deref())),
+        ];
+        vec![Told { kind, data }]
+    };
+    match (before, after) {
+        (old, Some(new)) if ready(after) && !ready(old) => told(EventKind::SnapshotCreated, new),
+        (Some(old), new) if ready(before) && !ready(new) => told(EventKind::SnapshotDeleted, old),
+        _ => Vec::new(),
+    }
+}
+
+/// What a changed row of a command tells. A row that is forgotten tells nothing.
+pub fn of_exec(before: Option<&Exec>, after: Option<&Exec>) -> Vec<Told> {
+    let Some(new) = after else { return Vec::new() };
+    let mut all = Vec::new();
+    let terminal = new.terminal.as_deref();
+    let about = || {
+        let mut data = vec![("exec", Fact::text(new.id.as_str())), ("cmd", Fact::Texts(shown(&new.argv)))];
+        data.extend(terminal.map(|name| ("terminal", Fact::text(name))));
+        data
+    };
+    if before.is_none() {
+        let kind = if terminal.is_some() { EventKind::TerminalOpened } else { EventKind::ExecStarted };
+        let mut data = about();
+        data.push(("detached", Fact::Flag(new.detached)));
+        all.push(Told { kind, data });
+    }
+    if let (Some(end), false) = (&new.ended, before.is_some_and(|old| old.ended.is_some())) {
+        let kind = if terminal.is_some() { EventKind::TerminalEnded } else { EventKind::ExecEnded };
+        let mut data = about();
+        data.push(("exit_code", Fact::Number(end.code.into())));
+        data.push(("signal", end.signal.map_or(Fact::Nothing, |signal| Fact::Number(signal.into()))));
+        data.push(("reason", Fact::maybe(end.reason.as_deref())));
+        data.push(("duration_ms", Fact::Number((end.at.0 - new.started_at.0).max(0))));
+        all.push(Told { kind, data });
+    }
+    all
+}
+
+/// Longest command line in an event, in bytes: enough to know it by. The rest is with the command's row.
+const MAX_SHOWN_BYTES: usize = 1024;
+
+fn shown(argv: &[String]) -> Vec<String> {
+    let mut left = MAX_SHOWN_BYTES;
+    let mut shown = Vec::new();
+    for argument in argv {
+        if argument.len() > left {
+            shown.push("...".to_owned());
+            break;
+        }
+        left -= argument.len();
+        shown.push(argument.clone());
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::exec::End;
+    use crate::model::id::ExecId;
+    use crate::model::session::tests::sample;
+    use crate::model::session::{Operation, Reason, Status};
+
+    fn kinds(told: &[Told]) -> Vec<&'static str> {
+        told.iter().map(|told| told.kind.as_str()).collect()
+    }
+
+    fn fact<'a>(told: &'a Told, name: &str) -> &'a Fact {
+        told.data.iter().find(|(key, _)| *key == name).map(|(_, fact)| fact).expect("the fact")
+    }
+
+    #[test]
+    fn a_row_that_comes_changes_and_goes_tells_each_of_it() {
+        let old = sample("a");
+        let mut new = old.clone();
+        new.status = Status::Stopped;
+        new.reason = Some(Reason::Idle);
+        new.operation = Some(Operation::Save);
+        new.expires_at = Some(Timestamp(5));
+        assert_eq!(kinds(&of_session(None, Some(&old))), ["session.created"]);
+        assert_eq!(kinds(&of_session(Some(&old), None)), ["session.deleted"]);
+        let told = of_session(Some(&old), Some(&new));
+        assert_eq!(kinds(&told), ["session.status", "session.operation", "session.changed"]);
+        assert_eq!(fact(&told[0], "reason"), &Fact::text("idle"));
+        assert_eq!(fact(&told[1], "operation"), &Fact::text("save"));
+        assert_eq!(fact(&told[2], "fields"), &Fact::Texts(vec!["expires_at".to_owned()]));
+    }
+
+    #[test]
+    fn counts_of_use_and_revisions_tell_nothing_by_themselves() {
+        let old = sample("a");
+        let new = Session { exec_count: 7, last_active: Timestamp(9), revision: 4, ..old.clone() };
+        assert_eq!(of_session(Some(&old), Some(&new)), []);
+    }
+
+    #[test]
+    fn a_command_tells_its_start_and_its_end_once() {
+        let mut exec = Exec {
+            id: ExecId::new("e"),
+            session: SessionId::new("s"),
+            key: None,
+            argv: vec!["cat".to_owned(), "x".repeat(2000)],
+            terminal: None,
+            tty: false,
+            detached: true,
+            started_at: Timestamp(1000),
+            deadline: None,
+            verdict: None,
+            ended: None,
+        };
+        let started = of_exec(None, Some(&exec));
+        assert_eq!(kinds(&started), ["exec.started"]);
+        assert_eq!(fact(&started[0], "cmd"), &Fact::Texts(vec!["cat".to_owned(), "...".to_owned()]));
+        let running = exec.clone();
+        exec.ended = Some(End { at: Timestamp(3500), code: 143, signal: Some(15), reason: None });
+        let ended = of_exec(Some(&running), Some(&exec));
+        assert_eq!(kinds(&ended), ["exec.ended"]);
+        assert_eq!(fact(&ended[0], "duration_ms"), &Fact::Number(2500));
+        assert_eq!(of_exec(Some(&exec), Some(&exec)), []);
+        assert_eq!(of_exec(Some(&exec), None), []);
+        let on_a_terminal = Exec { terminal: Some("main".to_owned()), ..exec };
+        let both = ["terminal.opened", "terminal.ended"];
+        assert_eq!(kinds(&of_exec(None, Some(&on_a_terminal))), both);
+    }
+}

@@ -183,6 +183,12 @@ pub(super) fn kind(which: usize) -> Kind {
 mod tests {
     use super::*;
 
+    /// A frame and some.
+    const CREDIT: usize = MAX_DATA_BYTES + 5000;
+
+    /// More than a follower may be behind.
+    const MORE: usize = 300_000;
+
     fn ring(bytes: usize) -> Ring {
         let mut ring = Ring::new(1 << 20);
         assert_eq!(ring.room(None, bytes), bytes);
@@ -192,36 +198,36 @@ mod tests {
 
     #[test]
     fn output_flows_within_credit_and_each_of_the_two_in_turn() {
-        let (out, err) = (ring(100_000), ring(10));
-        let mut follower = Follower::new(1, 70_000, [0, 0]);
+        let (out, err) = (ring(200_000), ring(10));
+        let mut follower = Follower::new(1, CREDIT as u32, [0, 0]);
         assert_eq!(follower.next([&out, &err], false), Next::Output(0, MAX_DATA_BYTES));
         follower.got(0, MAX_DATA_BYTES);
         assert_eq!(follower.next([&out, &err], false), Next::Output(1, 10));
         follower.got(1, 10);
-        let rest = 70_000 - MAX_DATA_BYTES - 10;
+        let rest = CREDIT - MAX_DATA_BYTES - 10;
         assert_eq!(follower.next([&out, &err], false), Next::Output(0, rest));
         follower.got(0, rest);
         assert_eq!(follower.next([&out, &err], false), Next::Nothing);
-        assert_eq!(follower.under_way(), 70_000);
+        assert_eq!(follower.under_way(), CREDIT as u64);
         follower.give(5);
         assert_eq!(follower.next([&out, &err], false), Next::Output(0, 5));
     }
 
     #[test]
     fn a_follower_of_a_terminal_that_is_too_far_behind_is_painted_when_it_takes_bytes_again() {
-        let (out, err) = (ring(300_000), ring(0));
+        let (out, err) = (ring(MORE), ring(0));
         let mut follower = Follower::new(1, 10, [0, 0]);
         follower.got(0, 10);
         assert_eq!(follower.next([&out, &err], true), Next::Nothing);
         assert_eq!(follower.view, View::Behind);
-        follower.give(100_000);
+        follower.give(200_000);
         assert_eq!(follower.next([&out, &err], true), Next::Paint);
-        follower.view = View::Painting(vec![0; 70_000], 0);
-        follower.at = [300_000, 0];
+        follower.view = View::Painting(vec![0; CREDIT], 0);
+        follower.at = [MORE as u64, 0];
         assert_eq!(follower.next([&out, &err], true), Next::Screen(MAX_DATA_BYTES));
         follower.got_screen(MAX_DATA_BYTES);
         assert!(!follower.is_done([&out, &err]));
-        follower.got_screen(70_000 - MAX_DATA_BYTES);
+        follower.got_screen(CREDIT - MAX_DATA_BYTES);
         assert!(follower.is_done([&out, &err]));
     }
 

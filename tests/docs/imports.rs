@@ -72,6 +72,7 @@ const RPC_OURS: &[&str] = &["config", "daemon", "fault", "guest::wire", "model",
 const DAEMON: &[&str] = &[
     "async_trait",
     "base64",
+    "buf_list",
     "bytes",
     "futures_util",
     "http_body_util",

@@ -5,6 +5,8 @@ use std::io;
 use buf_list::BufList;
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::StreamExt;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::SndBuf;
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::OwnedWriteHalf;
 
@@ -55,7 +57,7 @@ impl Out {
     /// Lets the socket hold much, for output that nobody looks at as it comes.
     pub(super) fn widen(&self) {
         // Not allowed is only slower.
-        let _ = rustix::net::sockopt::set_socket_send_buffer_size(self.write.as_ref(), SOCKET_BYTES);
+        let _ = setsockopt(self.write.as_ref(), SndBuf, &SOCKET_BYTES);
     }
 
     /// Reads no output before all that was read is written: abx-init keeps what was not read, and what waits here would

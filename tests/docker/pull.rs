@@ -61,7 +61,11 @@ fn a_missing_image_is_pulled_with_progress_to_the_caller_who_asked() {
         if line["id"] == 7 {
             break line;
         }
-        assert_eq!((&line["method"], &line["params"]["data"]["op"]), (&json!("event"), &json!("mine")), "{line}");
+        assert_eq!(
+            (&line["method"], &line["params"]["data"]["op"]),
+            (&json!("event"), &json!("mine")),
+            "{line}"
+        );
         events.push(line["params"]["data"]["text"].as_str().expect("text").to_owned());
     };
     assert_eq!(answer["result"]["status"], "running", "{answer}");

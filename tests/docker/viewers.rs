@@ -98,9 +98,8 @@ fn a_terminal_that_is_not_opened_says_why_and_where_the_log_has_it() {
     there.terminal.wait_for("up");
     let mut viewer = Viewer::attach(&world, (80, 24), &["--", "another-command"]);
     assert!(viewer.code().is_some_and(|code| code != 0));
-    let shown = viewer.terminal.wait_for("Request: abx-");
-    let (_, id) = shown.split_once("Request: ").expect("a line about the log");
-    let id = id.split_whitespace().next().expect("a word");
+    let shown = viewer.terminal.wait_for("Request:");
+    let id = shown.split_whitespace().find(|word| word.starts_with("abx-")).expect("the request's id");
     let log = world.home.log();
     assert!(log.lines().any(|line| line.contains(id) && line.contains("refused")), "{id} in {log}");
 }

@@ -98,7 +98,7 @@ fn notifications_come_on_the_calls_own_connection_in_order_and_are_bounded() {
     // More than may wait are refused, not kept.
     other.request(2, "debug.notify", json!({"method": "event", "count": 100_000}));
     let answer = std::iter::repeat_with(|| other.line()).find(|line| line["id"] == 2).expect("an answer");
-    assert_eq!(answer["result"], 256);
+    assert_eq!(answer["result"], 32);
     let request = r#"{"jsonrpc":"2.0","id":1,"method":"debug.notify","params":{"method":"event","count":3}}"#;
     let head = format!(
         "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",

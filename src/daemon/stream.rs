@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout};
 
 use self::input::{Reader, pass_on};
 use self::out::Out;
-use super::caller;
+use super::caller::{self, Introduced};
 use super::driver::Driver;
 use super::exec::{ChunkStream, Ended, ExecRequest, Handle, Input, Live, by};
 use super::failure::Failure;
@@ -88,7 +88,7 @@ impl RawStreams {
         Self { driver, shutdown }
     }
 
-    async fn run(self, stream: Replay<UnixStream>) -> io::Result<()> {
+    async fn run(self, stream: Replay<UnixStream>, peer: &Peer) -> io::Result<()> {
         let (prefix, unix) = stream.into_parts();
         let (read, write) = unix.into_split();
         let mut reader = BufReader::new(io::Cursor::new(prefix).chain(read));
@@ -97,8 +97,16 @@ impl RawStreams {
             Ok(open) => open,
             Err(failure) => return refuse(&mut out, None, &failure).await,
         };
+        let introduced = Introduced::default();
+        introduced.note(open.client.as_deref().unwrap_or_default());
+        let by = caller::of(peer, Some(&introduced));
+        caller::acting(Some(by), self.open(open, reader, out)).await
+    }
+
+    /// Does what the client wants.
+    async fn open(&self, open: Open, reader: Reader, mut out: Out) -> io::Result<()> {
         if let Some(asked) = &open.copy {
-            return copy::serve(&self, &open.session, asked, reader, out).await;
+            return copy::serve(self, &open.session, asked, reader, out).await;
         }
         let live = match self.start(&open).await {
             Ok(live) => live,
@@ -224,8 +232,7 @@ impl RawHandler for RawStreams {
     fn serve(&self, stream: Replay<UnixStream>, peer: Peer) -> BoxFuture<'static, ()> {
         let this = self.clone();
         Box::pin(async move {
-            let by = caller::of(&peer, None);
-            if let Err(error) = caller::acting(Some(by), this.run(stream)).await {
+            if let Err(error) = this.run(stream, &peer).await {
                 tracing::debug!(%error, connection = peer.connection, "a raw stream broke off");
             }
         })

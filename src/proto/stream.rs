@@ -50,6 +50,9 @@ pub enum AgentStart {
 /// What the client wants to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Open {
+    /// What the client calls itself, for the history; absent for the name of its program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
     /// The client's version.
     pub version: String,
     /// The protocol it speaks.
@@ -116,6 +119,7 @@ pub struct Open {
 impl Default for Open {
     fn default() -> Self {
         Self {
+            client: Some("abx".to_owned()),
             version: VERSION.to_owned(),
             protocol: PROTOCOL,
             session: String::new(),

@@ -4,7 +4,7 @@ import { commands, TerminalProfile, window, workspace, type Disposable, type Ext
 import { Client, type State } from "./client/connection";
 import { asAbxError, type AbxError } from "./client/errors";
 import { SessionTable } from "./client/sessions";
-import { registerCommands } from "./ui/commands";
+import { attachOptions, registerCommands } from "./ui/commands";
 import { HISTORY_SCHEME, HistoryDocuments } from "./ui/history";
 import { quick } from "./ui/operations";
 import { sessionOf } from "./ui/pick";
@@ -81,6 +81,6 @@ export function activate(context: ExtensionContext): void {
 async function profile(client: Client, table: SessionTable, terminals: Terminals): Promise<TerminalProfile | undefined> {
   const runs = (session: { status: string }) => session.status === "running";
   const session = await quick(client, () => sessionOf(client, table, undefined, "Attach to which session?", runs));
-  if (!session) return undefined;
-  return new TerminalProfile(terminals.options(session.id, session.name, { scrollback: settings.scrollback() }));
+  const options = session && (await quick(client, () => attachOptions(client, session, {})));
+  return session && options ? new TerminalProfile(terminals.options(session.id, session.name, options)) : undefined;
 }

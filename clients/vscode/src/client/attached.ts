@@ -16,6 +16,9 @@ const PIECE_MS = 8;
 /** Text that waits to be given, past which the stream is not read. */
 const MOST_WAITING_CHARACTERS = 512 * 1024;
 
+/** Keys that may wait for the terminal to be open. */
+const MOST_EARLY_CHARACTERS = 64 * 1024;
+
 export type AttachedState = "opening" | "open" | "lost" | "ended";
 
 export class Attached implements Disposable {
@@ -28,6 +31,7 @@ export class Attached implements Disposable {
   private flushing: NodeJS.Timeout | undefined;
   private retry: NodeJS.Timeout | undefined;
   private over = false;
+  private early: string | undefined = "";
   private ending: Ended | undefined;
 
   /** What the terminal shows next. */
@@ -58,9 +62,13 @@ export class Attached implements Disposable {
     this.open.session = session;
   }
 
-  /** Sends keys. They are dropped while the connection is away: what they would do then is anybody's guess. */
+  /**
+   * Sends keys. Those typed before it is open wait for it; those typed while the connection is away are dropped: what
+   * they would do later is anybody's guess.
+   */
   write(text: string): void {
-    this.stream?.write(Buffer.from(text, "utf8"));
+    if (this.early !== undefined) this.early = (this.early + text).slice(0, MOST_EARLY_CHARACTERS);
+    else this.stream?.write(Buffer.from(text, "utf8"));
   }
 
   resize(size: Size): void {
@@ -85,6 +93,9 @@ export class Attached implements Disposable {
     stream.onStdout((bytes) => this.give(decoder.decode(bytes, { stream: true })));
     stream.onStderr((bytes) => this.give(bytes.toString("utf8")));
     stream.onEnd((end) => this.ended(stream, end));
+    const early = this.early;
+    this.early = undefined;
+    if (early) this.write(early);
     // It may have changed while the stream was opened.
     if (size !== this.size) stream.resize(this.size);
   }

@@ -13,6 +13,7 @@ import {
   StreamMessageWriter,
   type Disposable,
   type Event,
+  type Message,
   type MessageConnection,
 } from "vscode-jsonrpc/node";
 import type { Event as AbxEvent, HelloResult, Methods } from "../protocol";
@@ -57,7 +58,14 @@ export interface CallOptions {
   onProgress?: (progress: Progress) => void;
 }
 
-type Live = { rpc: MessageConnection; socket: Socket; hello: HelloResult };
+/** One connection. `gone` rejects when it is. */
+interface Link {
+  rpc: MessageConnection;
+  socket: Socket;
+  gone: Promise<never>;
+}
+
+type Live = Link & { hello: HelloResult };
 
 export class Client implements Disposable {
   private readonly states = new Emitter<State>();
@@ -121,12 +129,12 @@ export class Client implements Disposable {
   ): Promise<Methods[M]["result"]> {
     await this.connect();
     if (!this.live) throw lostConnection();
-    if (!onProgress) return await request(this.live.rpc, method, params, token);
+    if (!onProgress) return await request(this.live, method, params, token);
     this.ops += 1;
     const op = `${this.options.name}-${process.pid}-${this.ops}`;
     this.progress.set(op, onProgress);
     try {
-      return await request(this.live.rpc, method, { ...params, op }, token);
+      return await request(this.live, method, { ...params, op }, token);
     } finally {
       this.progress.delete(op);
     }
@@ -136,7 +144,7 @@ export class Client implements Disposable {
     this.disposed = true;
     this.kept = false;
     clearTimeout(this.timer);
-    this.close(this.live);
+    if (this.live) close(this.live);
     this.states.dispose();
     this.events.dispose();
   }
@@ -162,33 +170,34 @@ export class Client implements Disposable {
   }
 
   private async greet(socket: Socket): Promise<void> {
-    const rpc = createMessageConnection(new StreamMessageReader(socket), new StreamMessageWriter(socket));
+    const link = linked(socket);
+    const { rpc } = link;
     let live: Live | undefined;
     const lost = () => {
-      this.close(live ?? { rpc, socket });
+      close(link);
       if (live !== undefined && live === this.live) this.lost();
     };
-    rpc.onClose(lost);
+    link.gone.catch(lost);
     rpc.onError(([error]) => this.log(`connection: ${error.message}`));
-    rpc.onNotification("event", (params: unknown) => this.heard(params));
+    rpc.onNotification("event", (params: unknown) => this.heard(params, link));
     rpc.listen();
     let hangs = false;
     const limit = setTimeout(() => {
       hangs = true;
-      lost();
+      close(link);
     }, GREETING_LIMIT_MS);
     try {
       const greeting = { client: this.options.name, version: VERSION, protocol: PROTOCOL };
-      const hello = await request(rpc, "daemon.hello", greeting, CancellationToken.None);
+      const hello = await request(link, "daemon.hello", greeting, CancellationToken.None);
       if (hello.protocol !== PROTOCOL) throw mismatch(hello);
-      await this.subscribe(rpc);
+      await this.subscribe(link);
       if (this.disposed) throw lostConnection();
-      live = { rpc, socket, hello };
+      live = { ...link, hello };
       this.live = live;
       this.log(`connected to abxd ${hello.version}, process ${hello.pid}`);
       this.become({ kind: "connected", hello });
     } catch (error) {
-      this.close({ rpc, socket });
+      close(link);
       if (hangs) throw new AbxError("daemon_hangs", "abxd does not answer", "abx daemon restart");
       throw error;
     } finally {
@@ -197,10 +206,10 @@ export class Client implements Disposable {
   }
 
   /** From the last event that was seen, so that nothing is missing between two connections. */
-  private async subscribe(rpc: MessageConnection): Promise<void> {
+  private async subscribe(link: Link): Promise<void> {
     try {
       const since = this.seq;
-      await request(rpc, "event.subscribe", since === undefined ? {} : { since }, CancellationToken.None);
+      await request(link, "event.subscribe", since === undefined ? {} : { since }, CancellationToken.None);
     } catch (error) {
       const failure = asAbxError(error);
       if (failure.kind !== "method_not_found") throw failure;
@@ -208,13 +217,13 @@ export class Client implements Disposable {
     }
   }
 
-  private heard(params: unknown): void {
+  private heard(params: unknown, link: Link): void {
     const event = params as AbxEvent;
     switch (event.kind) {
       case "progress":
         return this.advanced(params);
       case "lagged":
-        if (this.live) void this.subscribe(this.live.rpc).catch((error) => this.log(asAbxError(error).text));
+        this.subscribe(link).catch((error) => this.log(asAbxError(error).text));
         break;
       default:
         // Also that of `subscribed`: it tells where this daemon's numbers stand, which may be another table's.
@@ -244,13 +253,6 @@ export class Client implements Disposable {
     this.wait = Math.min(this.wait * 2, LAST_RETRY_MS);
   }
 
-  private close(live: Pick<Live, "rpc" | "socket"> | undefined): void {
-    if (!live || live.socket.destroyed) return;
-    // Rejects what waits for an answer.
-    live.rpc.dispose();
-    live.socket.destroy();
-  }
-
   private become(state: State): void {
     if (this.disposed) return;
     this.current = state;
@@ -262,14 +264,40 @@ export class Client implements Disposable {
   }
 }
 
+/** Ends the connection when a message cannot be sent: whoever waits for its answer learns it from that. */
+class Writer extends StreamMessageWriter {
+  constructor(private readonly socket: Socket) {
+    super(socket);
+  }
+
+  override async write(message: Message): Promise<void> {
+    await super.write(message).catch(() => this.socket.destroy());
+  }
+}
+
+function linked(socket: Socket): Link {
+  const rpc = createMessageConnection(new StreamMessageReader(socket), new Writer(socket));
+  const gone = new Promise<never>((_, fail) => socket.once("close", () => fail(lostConnection())));
+  // Often nobody waits for an answer then.
+  gone.catch(() => undefined);
+  return { rpc, socket, gone };
+}
+
+function close({ rpc, socket }: Link): void {
+  if (!socket.destroyed) rpc.dispose();
+  socket.destroy();
+}
+
 async function request<M extends keyof Methods>(
-  rpc: MessageConnection,
+  { rpc, gone }: Link,
   method: M,
   params: Methods[M]["params"],
   token: CancellationToken,
 ): Promise<Methods[M]["result"]> {
   try {
-    return await rpc.sendRequest<Methods[M]["result"]>(method, params, token);
+    const answer = rpc.sendRequest<Methods[M]["result"]>(method, params, token);
+    // A request that is under way when its connection ends may be forgotten rather than rejected.
+    return await Promise.race([answer, gone]);
   } catch (error) {
     throw asAbxError(error);
   }

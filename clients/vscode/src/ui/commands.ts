@@ -1,6 +1,7 @@
 /** The commands. Each connects first, starting the daemon if the user lets us, and tells what went wrong. */
 
 import { commands, env, window, workspace, type Disposable } from "vscode";
+import { agentSettings } from "../client/agents";
 import type { Client } from "../client/connection";
 import type { LiveSession, SessionTable } from "../client/sessions";
 import type { SessionStartParams } from "../protocol";
@@ -8,7 +9,7 @@ import { showHistory } from "./history";
 import { operation, quick } from "./operations";
 import { askName, pickSnapshot, selected, sessionOf, wrongName, type Fits, type Target } from "./pick";
 import { settings } from "./settings";
-import type { Terminals } from "./terminal";
+import type { AttachOptions, Terminals } from "./terminal";
 import type { Node } from "./tree";
 
 export interface Parts {
@@ -43,9 +44,7 @@ export function registerCommands(parts: Parts): Disposable[] {
 
   const all: Record<string, (...args: never[]) => unknown> = {
     "abx.session.start": () => start(parts),
-    "abx.session.stop": onEach("Stop which session?", canStop, (session) =>
-      operation(client, `Stopping ${session.name}`, ({ token }) => client.call("session.stop", { name: session.name }, { token })),
-    ),
+    "abx.session.stop": onEach("Stop which session?", canStop, (session) => stop(parts, session)),
     "abx.session.save": onEach("Save which session?", canSave, (session) => save(parts, session, false)),
     "abx.session.saveRunning": onEach("Save which session?", canSave, (session) => save(parts, session, true)),
     "abx.session.resume": onEach("Resume which session?", canResume, (session) => resume(parts, session)),
@@ -63,7 +62,7 @@ export function registerCommands(parts: Parts): Disposable[] {
       const terminal = typeof target === "object" && target.kind === "terminal" ? target.terminal.terminal : undefined;
       return attach(parts, session, { terminal });
     }),
-    "abx.session.attachAgent": on("Open the agent of which session?", hasFiles, (session) => attach(parts, session, { agent: "usual" })),
+    "abx.session.attachAgent": on("Open the agent of which session?", hasFiles, (session) => attach(parts, session, { agent: "resume" })),
     "abx.session.attachTerminal": on("Attach to which session?", hasFiles, async (session) => {
       const terminal = await window.showInputBox({ prompt: "The terminal: come back to it, or open it", value: "second" });
       if (terminal?.trim()) await attach(parts, session, { terminal: terminal.trim() });
@@ -138,6 +137,10 @@ async function save({ client }: Parts, session: LiveSession, keep_running: boole
   if (saved) void window.showInformationMessage(`Session '${session.name}' saved (snapshot: ${saved.snapshot.name})`);
 }
 
+async function stop({ client }: Parts, { name }: LiveSession): Promise<LiveSession | undefined> {
+  return await operation(client, `Stopping ${name}`, ({ token }) => client.call("session.stop", { name }, { token }));
+}
+
 async function resume({ client }: Parts, session: LiveSession, snapshot?: string): Promise<LiveSession | undefined> {
   const title = snapshot ? `Going back with ${session.name} to ${snapshot}` : `Resuming ${session.name}`;
   return await operation(client, title, (options) => client.call("session.resume", { name: session.name, snapshot }, options));
@@ -149,9 +152,9 @@ async function goBack(parts: Parts, session: LiveSession, target: Target): Promi
   if (!snapshot) return;
   const question = `Go back with ${session.name} to ${snapshot.name}?`;
   const detail = "What runs in it ends. The files as they are now are saved first.";
-  if ((await window.showWarningMessage(question, { modal: true, detail }, "Go Back")) === "Go Back") {
-    await resume(parts, session, snapshot.name);
-  }
+  if ((await window.showWarningMessage(question, { modal: true, detail }, "Go Back")) !== "Go Back") return;
+  // Only a session that does not run goes back.
+  if (session.status !== "running" || (await stop(parts, session))) await resume(parts, session, snapshot.name);
 }
 
 async function fork(parts: Parts, session: LiveSession, target: Target): Promise<void> {
@@ -196,10 +199,20 @@ async function remove({ client, table }: Parts, target?: Target, nodes?: Node[])
 }
 
 /** Shows a terminal of a session, which is resumed first if it does not run. */
-async function attach(parts: Parts, session: LiveSession, options: Parameters<Terminals["attach"]>[2]): Promise<void> {
+async function attach(parts: Parts, session: LiveSession, options: AttachOptions): Promise<void> {
   const running = session.status === "running" ? session : await resume(parts, session);
   if (!running) return;
-  parts.terminals.attach(running.id, running.name, { scrollback: settings.scrollback(), ...options });
+  const all = await quick(parts.client, () => attachOptions(parts.client, running, options));
+  if (all) parts.terminals.attach(running.id, running.name, all);
+}
+
+/** Adds the session's agent where it is meant: because the user says so, or because its template does. */
+export async function attachOptions(client: Client, session: LiveSession, options: AttachOptions): Promise<AttachOptions> {
+  const all = { scrollback: settings.scrollback(), ...options };
+  if (options.read_only || (options.terminal ?? "main") !== "main") return all;
+  const { attaches, credentials } = agentSettings(await client.call("daemon.info", {}), session);
+  const agent = options.agent ?? (attaches ? "usual" : undefined);
+  return agent ? { ...all, agent, env: credentials } : all;
 }
 
 /** Of one session that waits for its user: its terminal. Of several: the user picks. */

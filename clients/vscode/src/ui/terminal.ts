@@ -125,6 +125,9 @@ class AlternateScreen {
   }
 }
 
+/** How a terminal of a session is opened. */
+export type AttachOptions = Pick<Open, "terminal" | "read_only" | "agent" | "scrollback" | "env">;
+
 /** The terminals of the editor that show sessions: one per terminal of a session, brought forward when asked for again. */
 export class Terminals implements Disposable {
   private readonly shown = new Map<string, { terminal: Terminal; pty: SessionTerminal }>();
@@ -140,12 +143,12 @@ export class Terminals implements Disposable {
   }
 
   /** Shows a terminal of a session. */
-  attach(id: string, session: string, options: Pick<Open, "terminal" | "read_only" | "agent" | "scrollback"> = {}): Terminal {
+  attach(id: string, session: string, options: AttachOptions = {}): Terminal {
     const name = options.terminal ?? "main";
     const mode = options.read_only ? "watch" : "type";
     const key = `${id}/${name}/${mode}`;
     const there = this.shown.get(key);
-    if (there && !there.pty.isOver && !options.agent) {
+    if (there && !there.pty.isOver && [undefined, "usual"].includes(options.agent)) {
       there.terminal.show();
       return there.terminal;
     }
@@ -157,7 +160,7 @@ export class Terminals implements Disposable {
   }
 
   /** What the editor needs to make a terminal of a session by itself. */
-  options(id: string, session: string, options: Pick<Open, "terminal" | "read_only" | "agent" | "scrollback">) {
+  options(id: string, session: string, options: AttachOptions) {
     const name = options.terminal ?? "main";
     const title = `${session}${name === "main" ? "" : `: ${name}`}${options.read_only ? " (read-only)" : ""}`;
     const open = { ...options, session, cmd: [], attach: true, terminal: name };

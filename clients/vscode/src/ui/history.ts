@@ -7,6 +7,9 @@ import { duration, plain } from "./words";
 
 export const HISTORY_SCHEME = "abx-history";
 
+/** What a reader cannot use. */
+const UNSAID = ["exec", "image_id", "detached"];
+
 /** Opens the history of a session. */
 export async function showHistory(client: Client, session: string): Promise<void> {
   // The time makes each a document of its own: one that is open is not what is asked for.
@@ -35,7 +38,7 @@ export function line(event: Event): string {
 function said({ data }: Event): string {
   if (typeof data !== "object" || data === null) return "";
   const words = Object.entries(data as Record<string, unknown>)
-    .filter(([, value]) => value !== null && value !== false)
+    .filter(([key, value]) => value !== null && value !== false && !UNSAID.includes(key))
     .map(([key, value]) => {
       if (key === "cmd" && Array.isArray(value)) return value.join(" ");
       if (key === "duration_ms" && typeof value === "number") return duration(value);

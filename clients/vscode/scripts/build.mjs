@@ -1,6 +1,6 @@
 // Bundles the extension into dist/extension.js and, with --tests, each test into out/.
 
-import { readdir, rm } from "node:fs/promises";
+import { copyFile, readdir, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
@@ -17,6 +17,9 @@ await build({
   minifySyntax: true,
   legalComments: "eof",
 });
+
+// What is bundled from elsewhere asks for its licence beside it.
+await copyFile(join(root, "node_modules/vscode-jsonrpc/License.txt"), join(root, "dist/vscode-jsonrpc.LICENSE.txt"));
 
 if (process.argv.includes("--tests")) {
   await rm(join(root, "out"), { recursive: true, force: true });

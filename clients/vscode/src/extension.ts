@@ -1,10 +1,10 @@
 /** Puts the parts together: one connection to abxd, and the view, terminals, commands and status bar on it. */
 
-import { commands, TerminalProfile, window, workspace, type Disposable, type ExtensionContext } from "vscode";
-import { Client, type State } from "./client/connection";
-import { asAbxError, type AbxError } from "./client/errors";
+import { TerminalProfile, window, workspace, type Disposable, type ExtensionContext } from "vscode";
+import { Client } from "./client/connection";
 import { SessionTable } from "./client/sessions";
 import { attachOptions, registerCommands } from "./ui/commands";
+import { Face } from "./ui/face";
 import { HISTORY_SCHEME, HistoryDocuments } from "./ui/history";
 import { quick } from "./ui/operations";
 import { sessionOf } from "./ui/pick";
@@ -44,35 +44,21 @@ export function activate(context: ExtensionContext): void {
     table,
     workspace.registerTextDocumentContentProvider(HISTORY_SCHEME, new HistoryDocuments(client)),
     window.registerTerminalProfileProvider("abx.session", { provideTerminalProfile: () => profile(client, table, terminals) }),
-    view.onDidChangeVisibility(({ visible }) => visible && launch()),
     client,
     log,
   ];
   context.subscriptions.push(...all);
 
-  let shown: State["kind"] | undefined;
-  /** What the view says while it has nothing to show. */
-  const show = (problem?: AbxError) => {
-    const { state } = client;
-    const failure = problem ?? (state.kind === "offline" ? state.error : undefined);
-    const usual = ["daemon_unreachable", "program_missing"].includes(failure?.kind ?? "");
-    view.message = failure && (!usual || problem?.kind === "daemon_unreachable") ? failure.text : undefined;
-    view.badge = table.waiting.length > 0 ? { value: table.waiting.length, tooltip: "sessions wait for you" } : undefined;
-    const word = state.kind === "connected" && table.all === undefined ? "connecting" : state.kind;
-    void commands.executeCommand("setContext", "abx.state", failure?.kind === "program_missing" ? "missing" : word);
-  };
-  /** Starts the daemon for who looks at the view, as `abx` does for who types a command. The view tells what failed. */
-  const launch = () => {
-    if (settings.autostart()) client.ready({ launch: true }).catch((error: unknown) => show(asAbxError(error)));
-  };
-  client.onState((state) => {
-    if (state.kind === "offline") log.warn(state.error.text);
-    // Attempts go on; what the last launch said stays until one gets further.
-    if (state.kind === "connected" || shown !== state.kind) show();
-    shown = state.kind;
-  });
-  table.onChange(() => show());
-  show();
+  const face = new Face(client, table, view, context.globalState);
+  const launch = () => face.launch();
+  context.subscriptions.push(
+    face,
+    view.onDidChangeVisibility(({ visible }) => visible && launch()),
+    workspace.onDidChangeConfiguration((change) => {
+      if (["abx.home", "abx.socket"].some((name) => change.affectsConfiguration(name))) client.restart();
+    }),
+  );
+  client.onState((state) => state.kind === "offline" && log.warn(state.error.text));
   client.keep();
   if (view.visible) launch();
 }

@@ -17,7 +17,7 @@ function edit(world: World, settings: Record<string, unknown> = {}): Editor {
 }
 
 function activate(editor: Editor, owner: { own<T extends { dispose(): void }>(thing: T): T }): Editor {
-  const context = { subscriptions: [] as { dispose(): void }[] };
+  const context = editor.activation();
   editor.load(BUNDLE).activate(context);
   owner.own({ dispose: () => context.subscriptions.forEach((one) => one.dispose()) });
   return editor;
@@ -78,6 +78,42 @@ test("the view says that abx is missing, and a command offers the settings", asy
     assert.deepEqual(editor.messages.at(-1)?.buttons, ["Start abxd"]);
   } finally {
     await world.dispose();
+  }
+});
+
+test("an engine that is away is told in the view, and another home is another daemon", async () => {
+  const [world, other] = [new World(), new World()];
+  try {
+    world.env["DOCKER_HOST"] = `unix://${world.dir}/no-engine`;
+    await Promise.all([world.startDaemon(), other.startDaemon()]);
+    for (const [one, name] of [[world, "here"], [other, "there"]] as const) await one.abx("rpc", "store.save", JSON.stringify({ name }));
+    const editor = edit(world);
+    await until("the word", () => editor.view.message?.startsWith("docker does not answer: "));
+    const { item: here } = await item(editor, "here");
+    assert.equal(here.contextValue, "session.unknown");
+    editor.set("abx.home", other.home);
+    await item(editor, "there");
+    assert.deepEqual([...(await editor.items()).keys()], ["there"]);
+  } finally {
+    await world.dispose();
+    await other.dispose();
+  }
+});
+
+test("a word of the daemon is shown once", async () => {
+  const fake = await FakeDaemon.rpc((rpc) => rpc.onRequest("session.list", () => []), { notice: "12 old sessions: abx import" });
+  const mine: { dispose(): void }[] = [];
+  try {
+    const editor = new Editor();
+    editor.settings.set("abx.socket", fake.socket);
+    for (const _ of ["one window", "and the next"]) activate(editor, { own: (thing) => (mine.push(thing), thing) });
+    await until("the word", () => editor.messages.length > 0);
+    fake.hangUp();
+    await until("the loss", () => editor.context.get("abx.state") === "offline");
+    await connected(editor);
+    assert.deepEqual(editor.messages.map(({ text }) => text), ["abx: 12 old sessions: abx import"]);
+  } finally {
+    for (const one of [...mine, fake]) one.dispose();
   }
 });
 
@@ -282,7 +318,7 @@ test("an agent that waits is on the status bar, in the view and in a notificatio
     rpc.onRequest("session.list", () => [session]);
     rpc.onRequest("session.get", () => session);
     rpc.onRequest("terminal.list", () => []);
-    rpc.onRequest("daemon.info", () => ({ settings: [] }));
+    rpc.onRequest("daemon.info", () => ({ settings: [], engines: [] }));
     // The first connection: later ones are terminals.
     tell ??= (kind) => void rpc.sendNotification("event", { seq: 2, at: "", kind, session: session.name, revision: 2, data: {} });
   });

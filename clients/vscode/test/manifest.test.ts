@@ -29,7 +29,7 @@ const commands = manifest.contributes.commands.map(({ command }) => command);
 test("every command that is promised is there, and the other way round", () => {
   const editor = new Editor();
   editor.settings.set("abx.socket", "/no/such/socket");
-  const context = { subscriptions: [] as { dispose(): void }[] };
+  const context = editor.activation();
   editor.load(join(ROOT, "dist/extension.js")).activate(context);
   assert.deepEqual([...editor.commands.keys()].sort(), [...commands].sort());
   for (const one of context.subscriptions) one.dispose();
@@ -60,7 +60,7 @@ test("the package holds what runs, and nothing else", () => {
   const vsce = join(ROOT, "node_modules/.bin/vsce");
   const files = execFileSync(vsce, ["ls", "--no-dependencies"], { cwd: ROOT, encoding: "utf8" }).trim().split("\n");
   const listed = files.filter((file) => existsSync(join(ROOT, file))).sort();
-  assert.deepEqual(listed, ["LICENSE", "README.md", "dist/extension.js", "media/abx.svg", "package.json"]);
+  assert.deepEqual(listed, ["LICENSE", "README.md", "dist/extension.js", "dist/vscode-jsonrpc.LICENSE.txt", "media/abx.svg", "package.json"]);
 });
 
 test("credentials of an agent are those that the settings name and this environment has", () => {

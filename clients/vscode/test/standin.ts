@@ -141,6 +141,9 @@ export class Editor {
   /** What the user answers next: text for an input, a label for a list, a button for a message. Undefined is Escape. */
   readonly answers: (string | undefined)[] = [];
   profile: { provideTerminalProfile(): Promise<{ options: { name: string; pty: Pty } } | undefined> } | undefined;
+  /** What the editor keeps for the extension. */
+  readonly memory = new Map<string, unknown>();
+  private readonly configuration = new EventEmitter<{ affectsConfiguration(name: string): boolean }>();
   private readonly visibility = new EventEmitter<{ visible: boolean }>();
   private readonly terminalClosed = new EventEmitter<FakeTerminal>();
   private provider: { provideTextDocumentContent(uri: unknown): Promise<string> } | undefined;
@@ -149,6 +152,21 @@ export class Editor {
   look(): void {
     this.view.visible = true;
     this.visibility.fire({ visible: true });
+  }
+
+  /** Changes a setting, as in the settings of the editor. */
+  set(name: string, value: unknown): void {
+    this.settings.set(name, value);
+    this.configuration.fire({ affectsConfiguration: (section) => section === name || name.startsWith(`${section}.`) });
+  }
+
+  /** What an extension is activated with. */
+  activation(): { subscriptions: { dispose(): void }[]; globalState: object } {
+    const globalState = {
+      get: (name: string) => this.memory.get(name),
+      update: async (name: string, value: unknown) => void this.memory.set(name, value),
+    };
+    return { subscriptions: [], globalState };
   }
 
   async run(command: string, ...args: unknown[]): Promise<unknown> {
@@ -222,6 +240,7 @@ export class Editor {
         getConfiguration: (section: string) => ({
           get: (name: string, otherwise: unknown) => this.settings.get(`${section}.${name}`) ?? otherwise,
         }),
+        onDidChangeConfiguration: this.configuration.event,
         registerTextDocumentContentProvider: (_scheme: string, provider: never) => {
           this.provider = provider;
           return new Disposable(() => undefined);

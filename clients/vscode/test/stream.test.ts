@@ -115,7 +115,7 @@ test("a terminal: its size, its end with code and reason, and what is typed", { 
   assert.equal(two.ended, undefined);
 }));
 
-test("a terminal comes back after the daemon was restarted, under another name too", { skip: NO_ENGINE }, inWorld(async (world) => {
+test("a terminal comes back after the daemon was restarted or killed, under another name too", { skip: NO_ENGINE }, inWorld(async (world) => {
   const path = await session(world);
   const open = { session: "s", attach: true, terminal: "main", stdin: true, tty: { cols: 80, rows: 24 } };
   const one = new Shown(world.own(new Attached(path, open)));
@@ -128,7 +128,8 @@ test("a terminal comes back after the daemon was restarted, under another name t
   await until("it to be back", () => one.states.at(-1) === "open");
   await world.abx("rename", "s", "renamed");
   one.attached.rename("renamed");
-  await world.stopDaemon();
+  const { pid } = await world.client().call("daemon.info", {});
+  process.kill(pid, "SIGKILL");
   await until("the loss to be seen", () => one.states.filter((state) => state === "lost").length === 2);
   await world.startDaemon();
   await until("it to be back", () => one.states.at(-1) === "open");

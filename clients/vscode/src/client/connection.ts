@@ -140,6 +140,15 @@ export class Client implements Disposable {
     }
   }
 
+  /** Connects anew, because the places may be others now. Events go on from the present: they are of another table. */
+  restart(): void {
+    clearTimeout(this.timer);
+    this.seq = undefined;
+    this.wait = FIRST_RETRY_MS;
+    if (this.live) close(this.live);
+    else if (this.kept) this.later();
+  }
+
   dispose(): void {
     this.disposed = true;
     this.kept = false;
@@ -304,6 +313,9 @@ async function request<M extends keyof Methods>(
 }
 
 async function dial(path: string): Promise<Socket> {
+  if (process.platform === "win32") {
+    throw new AbxError("unsupported_platform", "abx does not run on Windows itself", "open the folder in WSL or over SSH");
+  }
   const failed = (error: unknown) => unreachable(path, error as NodeJS.ErrnoException);
   const { uid } = await stat(path).catch((error: unknown) => Promise.reject(failed(error)));
   if (!isTrusted(uid)) throw new AbxError("daemon_unreachable", `${path} belongs to another user`, "abx doctor");

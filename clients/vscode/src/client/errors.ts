@@ -13,6 +13,8 @@ export type LocalKind =
   | "program_missing"
   /** The daemon speaks another version of the protocol. */
   | "protocol_mismatch"
+  /** There are no Unix sockets of abx here. */
+  | "unsupported_platform"
   /** The user cancelled. What was begun goes on in the daemon. */
   | "cancelled"
   /** The other side sent what it must not. */

@@ -6,7 +6,14 @@ import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..");
-const common = { absWorkingDir: root, bundle: true, platform: "node", target: "node18", format: "cjs", logLevel: "warning" };
+const common = {
+  absWorkingDir: root,
+  bundle: true,
+  platform: "node",
+  target: "node18",
+  format: "cjs",
+  logLevel: "warning",
+};
 
 await rm(join(root, "dist"), { recursive: true, force: true });
 await build({
@@ -19,7 +26,10 @@ await build({
 });
 
 // What is bundled from elsewhere asks for its licence beside it.
-await copyFile(join(root, "node_modules/vscode-jsonrpc/License.txt"), join(root, "dist/vscode-jsonrpc.LICENSE.txt"));
+await copyFile(
+  join(root, "node_modules/vscode-jsonrpc/License.txt"),
+  join(root, "dist/vscode-jsonrpc.LICENSE.txt"),
+);
 
 if (process.argv.includes("--tests")) {
   await rm(join(root, "out"), { recursive: true, force: true });

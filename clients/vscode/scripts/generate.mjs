@@ -33,7 +33,9 @@ function plain(schema) {
   const reference = schema.$ref ?? (schema.allOf?.length === 1 ? schema.allOf[0].$ref : undefined);
   if (reference) return { description: schema.description, tsType: reference.split("/").at(-1) };
   const words = (schema.oneOf ?? schema.anyOf)?.flatMap((one) => one.const ?? one.enum ?? []);
-  const open = (schema.oneOf ?? schema.anyOf)?.some((one) => one.type === "string" && one.const === undefined && !one.enum);
+  const open = (schema.oneOf ?? schema.anyOf)?.some(
+    (one) => one.type === "string" && one.const === undefined && !one.enum,
+  );
   if (words?.length && words.every((word) => typeof word === "string")) {
     const list = [...words.map((word) => JSON.stringify(word)), ...(open ? ["(string & {})"] : [])];
     return { description: schema.description, tsType: list.join(" | ") };
@@ -41,7 +43,10 @@ function plain(schema) {
   const kept = {};
   for (const [key, value] of Object.entries(schema)) {
     if (["default", "format", "minimum", "maximum"].includes(key) && !("properties" in schema)) continue;
-    kept[key] = key === "properties" ? Object.fromEntries(Object.entries(value).map(([k, v]) => [k, plain(v)])) : plain(value);
+    kept[key] =
+      key === "properties"
+        ? Object.fromEntries(Object.entries(value).map(([k, v]) => [k, plain(v)]))
+        : plain(value);
   }
   return kept;
 }
@@ -103,7 +108,9 @@ const text = await render();
 if (process.argv.includes("--check")) {
   const current = await readFile(target, "utf8").catch(() => "");
   if (current !== text) {
-    console.error("src/protocol.ts differs from proto-docs/openrpc.json: run `npm run generate` in clients/vscode");
+    console.error(
+      "src/protocol.ts differs from proto-docs/openrpc.json: run `npm run generate` in clients/vscode",
+    );
     process.exit(1);
   }
 } else {

@@ -33,7 +33,11 @@ export function activate(context: ExtensionContext): void {
   const table = new SessionTable(client, (line) => log.warn(line));
   const terminals = new Terminals(() => client.socketPath, table);
   const tree = new SessionTree(client, table);
-  const view = window.createTreeView<Node>("abx.sessions", { treeDataProvider: tree, canSelectMany: true, showCollapseAll: true });
+  const view = window.createTreeView<Node>("abx.sessions", {
+    treeDataProvider: tree,
+    canSelectMany: true,
+    showCollapseAll: true,
+  });
   const status = new Status(client, table);
   const all: Disposable[] = [
     ...registerCommands({ client, table, terminals, showLog: () => log.show() }),
@@ -43,7 +47,9 @@ export function activate(context: ExtensionContext): void {
     terminals,
     table,
     workspace.registerTextDocumentContentProvider(HISTORY_SCHEME, new HistoryDocuments(client)),
-    window.registerTerminalProfileProvider("abx.session", { provideTerminalProfile: () => profile(client, table, terminals) }),
+    window.registerTerminalProfileProvider("abx.session", {
+      provideTerminalProfile: () => profile(client, table, terminals),
+    }),
     client,
     log,
   ];
@@ -64,9 +70,17 @@ export function activate(context: ExtensionContext): void {
 }
 
 /** For the menu of terminals. */
-async function profile(client: Client, table: SessionTable, terminals: Terminals): Promise<TerminalProfile | undefined> {
+async function profile(
+  client: Client,
+  table: SessionTable,
+  terminals: Terminals,
+): Promise<TerminalProfile | undefined> {
   const runs = (session: { status: string }) => session.status === "running";
-  const session = await quick(client, () => sessionOf(client, table, undefined, "Attach to which session?", runs));
+  const session = await quick(client, () =>
+    sessionOf(client, table, undefined, "Attach to which session?", runs),
+  );
   const options = session && (await quick(client, () => attachOptions(client, session, {})));
-  return session && options ? new TerminalProfile(terminals.options(session.id, session.name, options)) : undefined;
+  return session && options
+    ? new TerminalProfile(terminals.options(session.id, session.name, options))
+    : undefined;
 }

@@ -70,10 +70,13 @@ test("no program: the error says which setting to change", async () => {
   const world = new World();
   try {
     for (const program of ["/no/such/abx", "no-such-abx"]) {
-      const failure = await world.client({ program }).ready({ launch: true }).then(
-        () => assert.fail("there is no program"),
-        (error: AbxError) => error,
-      );
+      const failure = await world
+        .client({ program })
+        .ready({ launch: true })
+        .then(
+          () => assert.fail("there is no program"),
+          (error: AbxError) => error,
+        );
       assert.equal(failure.kind, "program_missing");
       assert.match(failure.text, /no-such-abx|\/no\/such\/abx/);
       assert.match(failure.hint ?? "", /abx\.path/);
@@ -86,7 +89,10 @@ test("no program: the error says which setting to change", async () => {
 test("a daemon that cannot start is told in its own words", async () => {
   const world = new World();
   try {
-    await assert.rejects(world.client({ program: "/bin/false" }).ready({ launch: true }), kind("daemon_unreachable"));
+    await assert.rejects(
+      world.client({ program: "/bin/false" }).ready({ launch: true }),
+      kind("daemon_unreachable"),
+    );
     const client = world.client({ home: "/proc/no/home" });
     const failure = await client.ready({ launch: true }).then(
       () => assert.fail("it cannot start"),
@@ -98,84 +104,123 @@ test("a daemon that cannot start is told in its own words", async () => {
   }
 });
 
-test("errors carry kind and hint", inWorld(async (world) => {
-  const client = world.client();
-  await assert.rejects(client.call("session.get", { name: "nobody" }), kind("session_not_found"));
-  await assert.rejects(client.call("session.start", { name: "a/b" }), kind("invalid_name"));
-  await assert.rejects(client.call("session.get", {} as never), kind("invalid_params"));
-  await assert.rejects(client.call("no.such" as never, {} as never), kind("method_not_found"));
-}));
+test(
+  "errors carry kind and hint",
+  inWorld(async (world) => {
+    const client = world.client();
+    await assert.rejects(client.call("session.get", { name: "nobody" }), kind("session_not_found"));
+    await assert.rejects(client.call("session.start", { name: "a/b" }), kind("invalid_name"));
+    await assert.rejects(client.call("session.get", {} as never), kind("invalid_params"));
+    await assert.rejects(client.call("no.such" as never, {} as never), kind("method_not_found"));
+  }),
+);
 
-test("a session from start to delete, with its progress and live in the table", { skip: NO_ENGINE }, inWorld(async (world) => {
-  const client = world.client();
-  const table = world.table(client);
-  const seen: Event[] = [];
-  client.onEvent((event) => seen.push(event));
-  client.keep();
-  const status = (name: string, wanted: string) => until(`${name} to be ${wanted}`, () => table.get(name)?.status === wanted);
-  const steps: Progress[] = [];
-  const onProgress = (step: Progress) => steps.push(step);
+test(
+  "a session from start to delete, with its progress and live in the table",
+  { skip: NO_ENGINE },
+  inWorld(async (world) => {
+    const client = world.client();
+    const table = world.table(client);
+    const seen: Event[] = [];
+    client.onEvent((event) => seen.push(event));
+    client.keep();
+    const status = (name: string, wanted: string) =>
+      until(`${name} to be ${wanted}`, () => table.get(name)?.status === wanted);
+    const steps: Progress[] = [];
+    const onProgress = (step: Progress) => steps.push(step);
 
-  const started = await client.call("session.start", { name: "größe 1", image: IMAGE, metadata: { a: "b" } }, { onProgress });
-  assert.equal(started.status, "running");
-  await status("größe 1", "running");
-  assert.equal((await client.call("session.stop", { name: "größe 1", grace_ms: 0 })).status, "stopped");
-  await status("größe 1", "stopped");
-  const { snapshot } = await client.call("session.save", { name: "größe 1", note: "a note" }, { onProgress });
-  assert.equal(snapshot.note, "a note");
-  await status("größe 1", "saved");
-  await client.call("session.resume", { name: "größe 1" }, { onProgress });
-  await status("größe 1", "running");
-  await client.call("session.fork", { name: "größe 1", new_name: "fork", snapshot: snapshot.name }, { onProgress });
-  await status("fork", "running");
-  // Somebody else's change comes as well.
-  await world.abx("rename", "fork", "renamed");
-  await until("the new name", () => table.get("renamed") && !table.get("fork"));
-  await client.call("session.delete", { name: "größe 1" });
-  await until("it to be gone", () => table.all?.length === 1);
-  assert.ok(steps.every((step) => typeof step.text === "string" && step.text !== ""), JSON.stringify(steps));
-  assert.ok(steps.length > 0, "saving tells how far it is");
-  const mine = seen.find((event) => event.kind === "session.created");
-  assert.equal(mine?.by?.client, "a test");
-  assert.ok(seen.some((event) => event.kind === "session.renamed" && event.by?.client === "abx"));
-}));
+    const started = await client.call(
+      "session.start",
+      { name: "größe 1", image: IMAGE, metadata: { a: "b" } },
+      { onProgress },
+    );
+    assert.equal(started.status, "running");
+    await status("größe 1", "running");
+    assert.equal((await client.call("session.stop", { name: "größe 1", grace_ms: 0 })).status, "stopped");
+    await status("größe 1", "stopped");
+    const { snapshot } = await client.call(
+      "session.save",
+      { name: "größe 1", note: "a note" },
+      { onProgress },
+    );
+    assert.equal(snapshot.note, "a note");
+    await status("größe 1", "saved");
+    await client.call("session.resume", { name: "größe 1" }, { onProgress });
+    await status("größe 1", "running");
+    await client.call(
+      "session.fork",
+      { name: "größe 1", new_name: "fork", snapshot: snapshot.name },
+      { onProgress },
+    );
+    await status("fork", "running");
+    // Somebody else's change comes as well.
+    await world.abx("rename", "fork", "renamed");
+    await until("the new name", () => table.get("renamed") && !table.get("fork"));
+    await client.call("session.delete", { name: "größe 1" });
+    await until("it to be gone", () => table.all?.length === 1);
+    assert.ok(
+      steps.every((step) => typeof step.text === "string" && step.text !== ""),
+      JSON.stringify(steps),
+    );
+    assert.ok(steps.length > 0, "saving tells how far it is");
+    const mine = seen.find((event) => event.kind === "session.created");
+    assert.equal(mine?.by?.client, "a test");
+    assert.ok(seen.some((event) => event.kind === "session.renamed" && event.by?.client === "abx"));
+  }),
+);
 
-test("after a restart of the daemon nothing is missing and nothing comes twice", inWorld(async (world) => {
-  const client = world.client();
-  const table = world.table(client);
-  const seqs: number[] = [];
-  let first: number | undefined;
-  client.onEvent((event) => {
-    if (event.kind === "subscribed") first ??= event.seq;
-    else seqs.push(event.seq);
-  });
-  client.keep();
-  await until("a connection", () => client.state.kind === "connected" && first);
-  await client.call("store.save", { name: "before" });
-  await until("the row", () => table.get("before"));
-  for (const name of ["one", "two"]) {
-    await world.stopDaemon();
-    await until("the loss to be seen", () => client.state.kind === "offline" && table.all === undefined);
-    // What happens before this client is back comes all the same.
-    await world.startDaemon();
-    await world.abx("rpc", "store.save", JSON.stringify({ name }));
-    await until("the row", () => table.get(name));
-  }
-  const last = await client.call("event.list", { since: first as number });
-  await until("the last event", () => seqs.at(-1) === last.at(-1)?.seq);
-  assert.deepEqual(seqs, last.map((event) => event.seq));
-}));
+test(
+  "after a restart of the daemon nothing is missing and nothing comes twice",
+  inWorld(async (world) => {
+    const client = world.client();
+    const table = world.table(client);
+    const seqs: number[] = [];
+    let first: number | undefined;
+    client.onEvent((event) => {
+      if (event.kind === "subscribed") first ??= event.seq;
+      else seqs.push(event.seq);
+    });
+    client.keep();
+    await until("a connection", () => client.state.kind === "connected" && first);
+    await client.call("store.save", { name: "before" });
+    await until("the row", () => table.get("before"));
+    for (const name of ["one", "two"]) {
+      await world.stopDaemon();
+      await until("the loss to be seen", () => client.state.kind === "offline" && table.all === undefined);
+      // What happens before this client is back comes all the same.
+      await world.startDaemon();
+      await world.abx("rpc", "store.save", JSON.stringify({ name }));
+      await until("the row", () => table.get(name));
+    }
+    const last = await client.call("event.list", { since: first as number });
+    await until("the last event", () => seqs.at(-1) === last.at(-1)?.seq);
+    assert.deepEqual(
+      seqs,
+      last.map((event) => event.seq),
+    );
+  }),
+);
 
-test("a call that is cancelled is answered at once, and what it began goes on", { skip: NO_ENGINE }, inWorld(async (world) => {
-  const client = world.client();
-  await client.call("session.start", { name: "a", image: IMAGE });
-  const source = new CancellationTokenSource();
-  const run = client.call("exec.run", { session: "a", cmd: ["sh", "-c", "sleep 1000"] }, { token: source.token });
-  await until("it to run", async () => (await client.call("exec.list", { session: "a" })).some((exec) => exec.status === "running"));
-  source.cancel();
-  await assert.rejects(within("the answer", run), kind("cancelled"));
-  await client.call("session.get", { name: "a" });
-}));
+test(
+  "a call that is cancelled is answered at once, and what it began goes on",
+  { skip: NO_ENGINE },
+  inWorld(async (world) => {
+    const client = world.client();
+    await client.call("session.start", { name: "a", image: IMAGE });
+    const source = new CancellationTokenSource();
+    const run = client.call(
+      "exec.run",
+      { session: "a", cmd: ["sh", "-c", "sleep 1000"] },
+      { token: source.token },
+    );
+    await until("it to run", async () =>
+      (await client.call("exec.list", { session: "a" })).some((exec) => exec.status === "running"),
+    );
+    source.cancel();
+    await assert.rejects(within("the answer", run), kind("cancelled"));
+    await client.call("session.get", { name: "a" });
+  }),
+);
 
 test("calls that wait when the connection is lost fail, and the next one connects again", async () => {
   let connections = 0;
@@ -243,7 +288,14 @@ test("a subscriber that fell behind subscribes again from where it was, and list
     rpc.onRequest("event.subscribe", (params: unknown) => {
       asked.push(params);
       if (asked.length > 1) return 2;
-      const event = (seq: number, kind: string) => ({ seq, at: "", kind, session: null, revision: null, data: {} });
+      const event = (seq: number, kind: string) => ({
+        seq,
+        at: "",
+        kind,
+        session: null,
+        revision: null,
+        data: {},
+      });
       void rpc.sendNotification("event", event(4, "subscribed"));
       void rpc.sendNotification("event", event(5, "a.kind.of.tomorrow"));
       setImmediate(() => void rpc.sendNotification("event", event(90, "lagged")));

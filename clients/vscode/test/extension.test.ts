@@ -11,8 +11,15 @@ const BUNDLE = join(__dirname, "../dist/extension.js");
 /** An editor with the extension in it, set to a home. */
 function edit(world: World, settings: Record<string, unknown> = {}): Editor {
   const editor = new Editor();
-  const all = { path: PROGRAM, home: world.home, "start.image": IMAGE, "start.mountWorkspace": "never", "start.attach": false };
-  for (const [name, value] of Object.entries({ ...all, ...settings })) editor.settings.set(`abx.${name}`, value);
+  const all = {
+    path: PROGRAM,
+    home: world.home,
+    "start.image": IMAGE,
+    "start.mountWorkspace": "never",
+    "start.attach": false,
+  };
+  for (const [name, value] of Object.entries({ ...all, ...settings }))
+    editor.settings.set(`abx.${name}`, value);
   return activate(editor, world);
 }
 
@@ -23,7 +30,8 @@ function activate(editor: Editor, owner: { own<T extends { dispose(): void }>(th
   return editor;
 }
 
-const connected = (editor: Editor) => until("a connection", () => editor.context.get("abx.state") === "connected");
+const connected = (editor: Editor) =>
+  until("a connection", () => editor.context.get("abx.state") === "connected");
 
 async function item(editor: Editor, name: string, fits: (description: string) => boolean = () => true) {
   const look = async () => {
@@ -86,7 +94,11 @@ test("an engine that is away is told in the view, and another home is another da
   try {
     world.env["DOCKER_HOST"] = `unix://${world.dir}/no-engine`;
     await Promise.all([world.startDaemon(), other.startDaemon()]);
-    for (const [one, name] of [[world, "here"], [other, "there"]] as const) await one.abx("rpc", "store.save", JSON.stringify({ name }));
+    for (const [one, name] of [
+      [world, "here"],
+      [other, "there"],
+    ] as const)
+      await one.abx("rpc", "store.save", JSON.stringify({ name }));
     const editor = edit(world);
     await until("the word", () => editor.view.message?.startsWith("docker does not answer: "));
     const { item: here } = await item(editor, "here");
@@ -101,147 +113,172 @@ test("an engine that is away is told in the view, and another home is another da
 });
 
 test("a word of the daemon is shown once", async () => {
-  const fake = await FakeDaemon.rpc((rpc) => rpc.onRequest("session.list", () => []), { notice: "12 old sessions: abx import" });
+  const fake = await FakeDaemon.rpc((rpc) => rpc.onRequest("session.list", () => []), {
+    notice: "12 old sessions: abx import",
+  });
   const mine: { dispose(): void }[] = [];
   try {
     const editor = new Editor();
     editor.settings.set("abx.socket", fake.socket);
-    for (const _ of ["one window", "and the next"]) activate(editor, { own: (thing) => (mine.push(thing), thing) });
+    for (const _ of ["one window", "and the next"])
+      activate(editor, { own: (thing) => (mine.push(thing), thing) });
     await until("the word", () => editor.messages.length > 0);
     fake.hangUp();
     await until("the loss", () => editor.context.get("abx.state") === "offline");
     await connected(editor);
-    assert.deepEqual(editor.messages.map(({ text }) => text), ["abx: 12 old sessions: abx import"]);
+    assert.deepEqual(
+      editor.messages.map(({ text }) => text),
+      ["abx: 12 old sessions: abx import"],
+    );
   } finally {
     for (const one of [...mine, fake]) one.dispose();
   }
 });
 
-test("a user's first ten minutes", { skip: NO_ENGINE }, inWorld(async (world) => {
-  const editor = edit(world, { "start.attach": true });
-  await connected(editor);
+test(
+  "a user's first ten minutes",
+  { skip: NO_ENGINE },
+  inWorld(async (world) => {
+    const editor = edit(world, { "start.attach": true });
+    await connected(editor);
 
-  editor.answers.push("feature-x");
-  await editor.run("abx.session.start");
-  const { item: started, node } = await item(editor, "feature-x", (text) => text === "running · claude");
-  assert.equal(started.contextValue, "session.running");
-  assert.equal(started.iconPath?.id, "vm-running");
-  assert.match(String(typeof started.tooltip === "object" && started.tooltip.value), /Image \| .+/);
-  assert.equal(editor.progress[0]?.title, "Starting feature-x");
-  assert.deepEqual([editor.statusItem.text, editor.statusItem.visible], ["$(vm) 1 running", true]);
-
-  // It was attached to.
-  const main = await until("the terminal", () => editor.terminal("feature-x"));
-  main.type("stty size; echo he''llo > /tmp/file; cat /tmp/file\r");
-  await shows(main, "30 100");
-  await shows(main, "hello");
-  main.options.pty.setDimensions({ columns: 61, rows: 21 });
-  main.type("stty size\r");
-  await shows(main, "21 61");
-  // Attaching again brings it forward; below the session it is listed.
-  await editor.run("abx.session.attach", node);
-  assert.equal(editor.terminals.length, 1);
-  const below = await until("the terminal in the view", async () => (await editor.items(node)).get("main"));
-  assert.match(String(below.item.description), /· 1 attached$/);
-  await editor.run("abx.session.watch", below.node);
-  const watcher = await until("the watcher", () => editor.terminal("feature-x (read-only)"));
-  await shows(watcher, "hello");
-  watcher.dispose();
-  // Closing the tab leaves what runs in it running.
-  main.type("kept=yes\r");
-  main.dispose();
-  await editor.run("abx.session.attach", "feature-x");
-  const again = await until("the terminal", () => editor.terminal("feature-x"));
-  again.type("echo $kept-then\r");
-  await shows(again, "yes-then");
-  again.type("exit 3\r");
-  await shows(again, "[abx] ended with code 3");
-  again.type("\r");
-  assert.deepEqual(again.exitStatus, { code: 3 });
-
-  // A command, whose words no shell out here sees.
-  editor.answers.push("echo \"$((40+2))\" 'a b'; exit 4");
-  await editor.run("abx.session.exec", node);
-  const run = await until("the command's terminal", () => editor.terminals.find(({ name }) => name.startsWith("feature-x: echo")));
-  await shows(run, "42 a b");
-  await shows(run, "[abx] ended with code 4");
-  assert.equal(run.exitStatus, undefined);
-
-  editor.answers.push("before the refactoring");
-  await editor.run("abx.session.save", node);
-  const saved = await item(editor, "feature-x", (text) => text.startsWith("saved"));
-  assert.match(editor.messages.at(-1)?.text ?? "", /^Session 'feature-x' saved \(snapshot: feature-x-\d{8}\)$/);
-  const snapshot = await until("the snapshot", async () => [...(await editor.items(saved.node)).values()][0]);
-  assert.equal(snapshot.item.contextValue, "snapshot");
-  assert.match(String(snapshot.item.description), /ago · before the refactoring$/);
-
-  editor.answers.push("fork");
-  await editor.run("abx.session.fork", snapshot.node);
-  await item(editor, "fork", (text) => text.startsWith("running"));
-  editor.answers.push("cat /tmp/file");
-  await editor.run("abx.session.exec", "fork");
-  const cat = await until("the command's terminal", () => editor.terminal("fork: cat /tmp/file"));
-  await shows(cat, "hello");
-  await shows(cat, "ended with code 0");
-
-  await editor.run("abx.session.resume", saved.node);
-  await item(editor, "feature-x", (text) => text.startsWith("running"));
-  editor.answers.push("Go Back");
-  await editor.run("abx.session.resumeFrom", snapshot.node);
-  assert.equal(editor.messages.at(-1)?.detail, "What runs in it ends. The files as they are now are saved first.");
-  await item(editor, "feature-x", (text) => text === "running · claude");
-  await editor.run("abx.session.pause", "fork");
-  await item(editor, "fork", (text) => text.startsWith("paused"));
-  await editor.run("abx.session.stop", "fork");
-  const stopped = await item(editor, "fork", (text) => text.startsWith("stopped"));
-  assert.equal(stopped.item.contextValue, "session.stopped");
-
-  editor.answers.push("other");
-  await editor.run("abx.session.rename", stopped.node);
-  await item(editor, "other");
-  await editor.run("abx.session.copyName", "other");
-  assert.equal(editor.clipboard, "other");
-  await editor.run("abx.session.history", "feature-x");
-  assert.match(editor.documents[0] ?? "", /session\.created .*\(vscode \d+\)\n/);
-  assert.match(editor.documents[0] ?? "", /exec\.ended +sh -c echo .*, code 4\b/);
-
-  // Escape deletes nothing.
-  await editor.run("abx.session.delete", "other");
-  assert.ok((await editor.items()).has("other"));
-  editor.answers.push("Delete");
-  await editor.run("abx.session.delete", "other");
-  editor.answers.push("Delete All");
-  await editor.run("abx.session.delete", "feature-x");
-  await until("both to be gone", async () => (await editor.items()).size === 0);
-  assert.equal(editor.statusItem.visible, false);
-  assert.deepEqual(editor.answers, []);
-}));
-
-test("several at once, and what cannot be done is told with what to do", { skip: NO_ENGINE }, inWorld(async (world) => {
-  const editor = edit(world);
-  await connected(editor);
-  for (const name of ["a", "b"]) {
-    editor.answers.push(name);
+    editor.answers.push("feature-x");
     await editor.run("abx.session.start");
-  }
-  const [a, b] = [(await item(editor, "a")).node, (await item(editor, "b")).node];
-  await editor.run("abx.session.stop", a, [a, b]);
-  await item(editor, "a", (text) => text.startsWith("stopped"));
-  await item(editor, "b", (text) => text.startsWith("stopped"));
-  // Attaching resumes.
-  await editor.run("abx.session.attach", a);
-  const terminal = await until("the terminal", () => editor.terminal("a"));
-  terminal.type("echo he''llo\r");
-  await shows(terminal, "hello");
-  const messages = editor.messages.length;
-  await editor.run("abx.session.stop", "nobody");
-  assert.match(editor.messages[messages]?.text ?? "", /^abx: .*nobody/);
-  await shows(await agent(editor), "Hint");
-  editor.answers.push("Delete");
-  await editor.run("abx.session.delete", a, [a, b]);
-  assert.match(editor.messages.at(-1)?.text ?? "", /^Delete (a, b|b, a)\?$/);
-  await until("both to be gone", async () => (await editor.items()).size === 0);
-}));
+    const { item: started, node } = await item(editor, "feature-x", (text) => text === "running · claude");
+    assert.equal(started.contextValue, "session.running");
+    assert.equal(started.iconPath?.id, "vm-running");
+    assert.match(String(typeof started.tooltip === "object" && started.tooltip.value), /Image \| .+/);
+    assert.equal(editor.progress[0]?.title, "Starting feature-x");
+    assert.deepEqual([editor.statusItem.text, editor.statusItem.visible], ["$(vm) 1 running", true]);
+
+    // It was attached to.
+    const main = await until("the terminal", () => editor.terminal("feature-x"));
+    main.type("stty size; echo he''llo > /tmp/file; cat /tmp/file\r");
+    await shows(main, "30 100");
+    await shows(main, "hello");
+    main.options.pty.setDimensions({ columns: 61, rows: 21 });
+    main.type("stty size\r");
+    await shows(main, "21 61");
+    // Attaching again brings it forward; below the session it is listed.
+    await editor.run("abx.session.attach", node);
+    assert.equal(editor.terminals.length, 1);
+    const below = await until("the terminal in the view", async () => (await editor.items(node)).get("main"));
+    assert.match(String(below.item.description), /· 1 attached$/);
+    await editor.run("abx.session.watch", below.node);
+    const watcher = await until("the watcher", () => editor.terminal("feature-x (read-only)"));
+    await shows(watcher, "hello");
+    watcher.dispose();
+    // Closing the tab leaves what runs in it running.
+    main.type("kept=yes\r");
+    main.dispose();
+    await editor.run("abx.session.attach", "feature-x");
+    const again = await until("the terminal", () => editor.terminal("feature-x"));
+    again.type("echo $kept-then\r");
+    await shows(again, "yes-then");
+    again.type("exit 3\r");
+    await shows(again, "[abx] ended with code 3");
+    again.type("\r");
+    assert.deepEqual(again.exitStatus, { code: 3 });
+
+    // A command, whose words no shell out here sees.
+    editor.answers.push("echo \"$((40+2))\" 'a b'; exit 4");
+    await editor.run("abx.session.exec", node);
+    const run = await until("the command's terminal", () =>
+      editor.terminals.find(({ name }) => name.startsWith("feature-x: echo")),
+    );
+    await shows(run, "42 a b");
+    await shows(run, "[abx] ended with code 4");
+    assert.equal(run.exitStatus, undefined);
+
+    editor.answers.push("before the refactoring");
+    await editor.run("abx.session.save", node);
+    const saved = await item(editor, "feature-x", (text) => text.startsWith("saved"));
+    assert.match(
+      editor.messages.at(-1)?.text ?? "",
+      /^Session 'feature-x' saved \(snapshot: feature-x-\d{8}\)$/,
+    );
+    const snapshot = await until(
+      "the snapshot",
+      async () => [...(await editor.items(saved.node)).values()][0],
+    );
+    assert.equal(snapshot.item.contextValue, "snapshot");
+    assert.match(String(snapshot.item.description), /ago · before the refactoring$/);
+
+    editor.answers.push("fork");
+    await editor.run("abx.session.fork", snapshot.node);
+    await item(editor, "fork", (text) => text.startsWith("running"));
+    editor.answers.push("cat /tmp/file");
+    await editor.run("abx.session.exec", "fork");
+    const cat = await until("the command's terminal", () => editor.terminal("fork: cat /tmp/file"));
+    await shows(cat, "hello");
+    await shows(cat, "ended with code 0");
+
+    await editor.run("abx.session.resume", saved.node);
+    await item(editor, "feature-x", (text) => text.startsWith("running"));
+    editor.answers.push("Go Back");
+    await editor.run("abx.session.resumeFrom", snapshot.node);
+    assert.equal(
+      editor.messages.at(-1)?.detail,
+      "What runs in it ends. The files as they are now are saved first.",
+    );
+    await item(editor, "feature-x", (text) => text === "running · claude");
+    await editor.run("abx.session.pause", "fork");
+    await item(editor, "fork", (text) => text.startsWith("paused"));
+    await editor.run("abx.session.stop", "fork");
+    const stopped = await item(editor, "fork", (text) => text.startsWith("stopped"));
+    assert.equal(stopped.item.contextValue, "session.stopped");
+
+    editor.answers.push("other");
+    await editor.run("abx.session.rename", stopped.node);
+    await item(editor, "other");
+    await editor.run("abx.session.copyName", "other");
+    assert.equal(editor.clipboard, "other");
+    await editor.run("abx.session.history", "feature-x");
+    assert.match(editor.documents[0] ?? "", /session\.created .*\(vscode \d+\)\n/);
+    assert.match(editor.documents[0] ?? "", /exec\.ended +sh -c echo .*, code 4\b/);
+
+    // Escape deletes nothing.
+    await editor.run("abx.session.delete", "other");
+    assert.ok((await editor.items()).has("other"));
+    editor.answers.push("Delete");
+    await editor.run("abx.session.delete", "other");
+    editor.answers.push("Delete All");
+    await editor.run("abx.session.delete", "feature-x");
+    await until("both to be gone", async () => (await editor.items()).size === 0);
+    assert.equal(editor.statusItem.visible, false);
+    assert.deepEqual(editor.answers, []);
+  }),
+);
+
+test(
+  "several at once, and what cannot be done is told with what to do",
+  { skip: NO_ENGINE },
+  inWorld(async (world) => {
+    const editor = edit(world);
+    await connected(editor);
+    for (const name of ["a", "b"]) {
+      editor.answers.push(name);
+      await editor.run("abx.session.start");
+    }
+    const [a, b] = [(await item(editor, "a")).node, (await item(editor, "b")).node];
+    await editor.run("abx.session.stop", a, [a, b]);
+    await item(editor, "a", (text) => text.startsWith("stopped"));
+    await item(editor, "b", (text) => text.startsWith("stopped"));
+    // Attaching resumes.
+    await editor.run("abx.session.attach", a);
+    const terminal = await until("the terminal", () => editor.terminal("a"));
+    terminal.type("echo he''llo\r");
+    await shows(terminal, "hello");
+    const messages = editor.messages.length;
+    await editor.run("abx.session.stop", "nobody");
+    assert.match(editor.messages[messages]?.text ?? "", /^abx: .*nobody/);
+    await shows(await agent(editor), "Hint");
+    editor.answers.push("Delete");
+    await editor.run("abx.session.delete", a, [a, b]);
+    assert.match(editor.messages.at(-1)?.text ?? "", /^Delete (a, b|b, a)\?$/);
+    await until("both to be gone", async () => (await editor.items()).size === 0);
+  }),
+);
 
 /** Opens the agent where a shell runs, which is refused. */
 async function agent(editor: Editor): Promise<FakeTerminal> {
@@ -249,35 +286,42 @@ async function agent(editor: Editor): Promise<FakeTerminal> {
   return await until("the terminal", () => editor.terminals.filter(({ options }) => options.name === "a")[1]);
 }
 
-test("a terminal goes on after the daemon was restarted", { skip: NO_ENGINE }, inWorld(async (world) => {
-  const editor = edit(world);
-  await connected(editor);
-  editor.answers.push("a");
-  await editor.run("abx.session.start");
-  await editor.run("abx.session.attach", "a");
-  const terminal = await until("the terminal", () => editor.terminal("a"));
-  terminal.type("x=kept; echo o''ne\r");
-  await shows(terminal, "one");
-  await world.stopDaemon();
-  await until("the loss to be shown", () => terminal.name === "a (reconnecting)");
-  await world.startDaemon();
-  await until("it to be back", () => terminal.name === "a");
-  terminal.type("echo $x-two\r");
-  await shows(terminal, "kept-two");
-  await connected(editor);
-  await item(editor, "a", (text) => text.startsWith("running"));
-  // Another way to a terminal: the editor's own menu.
-  editor.answers.push("a");
-  const profile = await editor.profile?.provideTerminalProfile();
-  assert.equal(profile?.options.name, "a");
-}));
+test(
+  "a terminal goes on after the daemon was restarted",
+  { skip: NO_ENGINE },
+  inWorld(async (world) => {
+    const editor = edit(world);
+    await connected(editor);
+    editor.answers.push("a");
+    await editor.run("abx.session.start");
+    await editor.run("abx.session.attach", "a");
+    const terminal = await until("the terminal", () => editor.terminal("a"));
+    terminal.type("x=kept; echo o''ne\r");
+    await shows(terminal, "one");
+    await world.stopDaemon();
+    await until("the loss to be shown", () => terminal.name === "a (reconnecting)");
+    await world.startDaemon();
+    await until("it to be back", () => terminal.name === "a");
+    terminal.type("echo $x-two\r");
+    await shows(terminal, "kept-two");
+    await connected(editor);
+    await item(editor, "a", (text) => text.startsWith("running"));
+    // Another way to a terminal: the editor's own menu.
+    editor.answers.push("a");
+    const profile = await editor.profile?.provideTerminalProfile();
+    assert.equal(profile?.options.name, "a");
+  }),
+);
 
 test("a start that is cancelled is told as what it is", async () => {
   let finish: (() => void) | undefined;
   const fake = await FakeDaemon.rpc((rpc) => {
     rpc.onRequest("session.list", () => []);
     rpc.onRequest("session.start", async (params: { op: string }, token) => {
-      const step = { kind: "progress", data: { op: params.op, text: "pulling\u001b[2Jan image", current_bytes: 1, total_bytes: 3 } };
+      const step = {
+        kind: "progress",
+        data: { op: params.op, text: "pulling\u001b[2Jan image", current_bytes: 1, total_bytes: 3 },
+      };
       await rpc.sendNotification("event", step);
       await new Promise<void>((done) => {
         finish = done;
@@ -300,7 +344,10 @@ test("a start that is cancelled is told as what it is", async () => {
     editor.progress[0]?.token.cancel();
     await started;
     await until("the word", () => editor.messages.length > 0);
-    assert.match(editor.messages[0]?.text ?? "", /^Starting feature-x: no longer waited for\. What was begun goes on/);
+    assert.match(
+      editor.messages[0]?.text ?? "",
+      /^Starting feature-x: no longer waited for\. What was begun goes on/,
+    );
   } finally {
     for (const one of [...mine, fake]) one.dispose();
   }
@@ -308,10 +355,25 @@ test("a start that is cancelled is told as what it is", async () => {
 
 test("an agent that waits is on the status bar, in the view and in a notification, once", async () => {
   const session = {
-    id: "1", name: "feature-x", sandbox: "session-feature-x", status: "running", agent: "claude", template: "base", image: null,
-    operation: null, reason: null, created_at: new Date().toISOString(), expires_at: null, workspace: null, ports: [],
-    metadata: { "a|b": "<b>&`x`" }, snapshots: 0, snapshot: null, exec_count: 0,
-    attention: "working" as string, attention_note: null as string | null,
+    id: "1",
+    name: "feature-x",
+    sandbox: "session-feature-x",
+    status: "running",
+    agent: "claude",
+    template: "base",
+    image: null,
+    operation: null,
+    reason: null,
+    created_at: new Date().toISOString(),
+    expires_at: null,
+    workspace: null,
+    ports: [],
+    metadata: { "a|b": "<b>&`x`" },
+    snapshots: 0,
+    snapshot: null,
+    exec_count: 0,
+    attention: "working" as string,
+    attention_note: null as string | null,
   };
   let tell: ((kind: string) => void) | undefined;
   const fake = await FakeDaemon.rpc((rpc) => {
@@ -320,7 +382,15 @@ test("an agent that waits is on the status bar, in the view and in a notificatio
     rpc.onRequest("terminal.list", () => []);
     rpc.onRequest("daemon.info", () => ({ settings: [], engines: [] }));
     // The first connection: later ones are terminals.
-    tell ??= (kind) => void rpc.sendNotification("event", { seq: 2, at: "", kind, session: session.name, revision: 2, data: {} });
+    tell ??= (kind) =>
+      void rpc.sendNotification("event", {
+        seq: 2,
+        at: "",
+        kind,
+        session: session.name,
+        revision: 2,
+        data: {},
+      });
   });
   const mine: { dispose(): void }[] = [];
   try {

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { agentSettings } from "../src/client/agents";
@@ -35,7 +35,9 @@ test("every command that is promised is there, and the other way round", () => {
   for (const one of context.subscriptions) one.dispose();
   const used = [
     ...Object.values(manifest.contributes.menus).flatMap((items) => items.map(({ command }) => command)),
-    ...manifest.contributes.viewsWelcome.flatMap(({ contents }) => [...contents.matchAll(/command:(abx[a-zA-Z.]+)/g)].map(([, name]) => name)),
+    ...manifest.contributes.viewsWelcome.flatMap(({ contents }) =>
+      [...contents.matchAll(/command:(abx[a-zA-Z.]+)/g)].map(([, name]) => name),
+    ),
   ];
   for (const command of used) assert.ok(commands.includes(command ?? ""), `a menu names ${command}`);
 });
@@ -43,11 +45,14 @@ test("every command that is promised is there, and the other way round", () => {
 test("every setting is read, has its default, and is told of in the README with the commands", () => {
   const code = read("src/ui/settings.ts");
   const readme = read("README.md");
-  for (const [name, { default: usual, scope }] of Object.entries(manifest.contributes.configuration.properties)) {
+  for (const [name, { default: usual, scope }] of Object.entries(
+    manifest.contributes.configuration.properties,
+  )) {
     assert.ok(code.includes(`"${name.replace(/^abx\./, "")}"`), `${name} is not read`);
     assert.ok(readme.includes(`\`${name}\``), `${name} is not in the README`);
     // A folder from somewhere must not say which program is run, nor what a sandbox may see.
-    if (/\.(path|home|socket|image|template|mountWorkspace|autostart)$/.test(name)) assert.equal(scope, "machine", name);
+    if (/\.(path|home|socket|image|template|mountWorkspace|autostart)$/.test(name))
+      assert.equal(scope, "machine", name);
     assert.notEqual(usual, undefined, name);
   }
   for (const { title } of manifest.contributes.commands) {
@@ -56,19 +61,45 @@ test("every setting is read, has its default, and is told of in the README with 
   assert.equal(manifest.version, VERSION);
 });
 
-test("the package holds what runs, and nothing else", () => {
+test("the package is made, and holds what runs and nothing else", () => {
+  const dir = mkdtempSync("/tmp/abx-vs-");
+  try {
+    // As the README says, but for where it goes.
+    const args = ["run", "package", "--", "-o", join(dir, "abx.vsix")];
+    execFileSync("npm", args, { cwd: ROOT, encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] });
+    assert.equal(readFileSync(join(dir, "abx.vsix")).subarray(0, 2).toString(), "PK");
+  } finally {
+    rmSync(dir, { recursive: true, force: true });
+  }
   const vsce = join(ROOT, "node_modules/.bin/vsce");
-  const files = execFileSync(vsce, ["ls", "--no-dependencies"], { cwd: ROOT, encoding: "utf8" }).trim().split("\n");
+  const files = execFileSync(vsce, ["ls", "--no-dependencies"], { cwd: ROOT, encoding: "utf8" })
+    .trim()
+    .split("\n");
   const listed = files.filter((file) => existsSync(join(ROOT, file))).sort();
-  assert.deepEqual(listed, ["LICENSE", "README.md", "dist/extension.js", "dist/vscode-jsonrpc.LICENSE.txt", "media/abx.svg", "package.json"]);
+  assert.deepEqual(listed, [
+    "LICENSE",
+    "README.md",
+    "dist/extension.js",
+    "dist/vscode-jsonrpc.LICENSE.txt",
+    "media/abx.svg",
+    "package.json",
+  ]);
 });
 
 test("credentials of an agent are those that the settings name and this environment has", () => {
   const setting = (name: string, value: string) => ({ name, value, source: "default" });
-  const info = { settings: [setting("agents.x.credentials", "KEY, OTHER"), setting("templates.t.attach", "agent")] };
+  const info = {
+    settings: [setting("agents.x.credentials", "KEY, OTHER"), setting("templates.t.attach", "agent")],
+  };
   const env = { KEY: "secret", UNRELATED: "no" };
-  assert.deepEqual(agentSettings(info, { agent: "x", template: "t" }, env), { attaches: true, credentials: { KEY: "secret" } });
-  assert.deepEqual(agentSettings(info, { agent: "y", template: "base" }, env), { attaches: false, credentials: {} });
+  assert.deepEqual(agentSettings(info, { agent: "x", template: "t" }, env), {
+    attaches: true,
+    credentials: { KEY: "secret" },
+  });
+  assert.deepEqual(agentSettings(info, { agent: "y", template: "base" }, env), {
+    attaches: false,
+    credentials: {},
+  });
 });
 
 test("the types are those of the protocol document", async () => {

@@ -133,14 +133,25 @@ export class Editor {
   readonly progress: { title: string; steps: string[]; token: { cancel(): void } }[] = [];
   readonly documents: string[] = [];
   readonly asked: string[] = [];
-  readonly statusItem = { text: "", tooltip: "", command: "", visible: false, backgroundColor: undefined as ThemeColor | undefined };
+  readonly statusItem = {
+    text: "",
+    tooltip: "",
+    command: "",
+    visible: false,
+    backgroundColor: undefined as ThemeColor | undefined,
+  };
   clipboard = "";
   folders: { name: string; uri: { scheme: string; fsPath: string } }[] = [];
   tree!: { getChildren(node?: unknown): Promise<unknown[]>; getTreeItem(node: unknown): TreeItem };
-  view = { visible: false, message: undefined as string | undefined, badge: undefined as { value: number } | undefined };
+  view = {
+    visible: false,
+    message: undefined as string | undefined,
+    badge: undefined as { value: number } | undefined,
+  };
   /** What the user answers next: text for an input, a label for a list, a button for a message. Undefined is Escape. */
   readonly answers: (string | undefined)[] = [];
-  profile: { provideTerminalProfile(): Promise<{ options: { name: string; pty: Pty } } | undefined> } | undefined;
+  profile:
+    { provideTerminalProfile(): Promise<{ options: { name: string; pty: Pty } } | undefined> } | undefined;
   /** What the editor keeps for the extension. */
   readonly memory = new Map<string, unknown>();
   private readonly configuration = new EventEmitter<{ affectsConfiguration(name: string): boolean }>();
@@ -157,7 +168,9 @@ export class Editor {
   /** Changes a setting, as in the settings of the editor. */
   set(name: string, value: unknown): void {
     this.settings.set(name, value);
-    this.configuration.fire({ affectsConfiguration: (section) => section === name || name.startsWith(`${section}.`) });
+    this.configuration.fire({
+      affectsConfiguration: (section) => section === name || name.startsWith(`${section}.`),
+    });
   }
 
   /** What an extension is activated with. */
@@ -182,7 +195,9 @@ export class Editor {
   /** The items of the view, by label. */
   async items(parent?: unknown): Promise<Map<string, { node: unknown; item: TreeItem }>> {
     const nodes = await this.tree.getChildren(parent);
-    return new Map(nodes.map((node) => [this.tree.getTreeItem(node).label, { node, item: this.tree.getTreeItem(node) }]));
+    return new Map(
+      nodes.map((node) => [this.tree.getTreeItem(node).label, { node, item: this.tree.getTreeItem(node) }]),
+    );
   }
 
   /** Loads the bundled extension, to which this is the editor. */
@@ -207,7 +222,8 @@ export class Editor {
     const options = typeof rest[0] === "object" ? (rest.shift() as { detail?: string }) : {};
     const buttons = rest as string[];
     this.messages.push({ text, detail: options.detail, buttons });
-    const wanted = buttons.length > 0 && buttons.includes(this.answers[0] ?? "") ? this.answers.shift() : undefined;
+    const wanted =
+      buttons.length > 0 && buttons.includes(this.answers[0] ?? "") ? this.answers.shift() : undefined;
     return Promise.resolve(wanted);
   }
 
@@ -233,7 +249,9 @@ export class Editor {
           return new Disposable(() => this.commands.delete(name));
         },
         executeCommand: async (name: string, ...args: unknown[]) =>
-          name === "setContext" ? void this.context.set(args[0] as string, args[1]) : await this.run(name, ...args),
+          name === "setContext"
+            ? void this.context.set(args[0] as string, args[1])
+            : await this.run(name, ...args),
       },
       workspace: {
         workspaceFolders: this.folders,
@@ -253,10 +271,18 @@ export class Editor {
 
   private windows(message: (text: string, ...rest: unknown[]) => unknown): object {
     return {
-      createOutputChannel: () => ({ info: () => undefined, warn: () => undefined, show: () => undefined, dispose: () => undefined }),
+      createOutputChannel: () => ({
+        info: () => undefined,
+        warn: () => undefined,
+        show: () => undefined,
+        dispose: () => undefined,
+      }),
       createTreeView: (_id: string, options: { treeDataProvider: never }) => {
         this.tree = options.treeDataProvider;
-        return Object.assign(this.view, { onDidChangeVisibility: this.visibility.event, dispose: () => undefined });
+        return Object.assign(this.view, {
+          onDidChangeVisibility: this.visibility.event,
+          dispose: () => undefined,
+        });
       },
       createStatusBarItem: () =>
         Object.assign(this.statusItem, {
@@ -277,7 +303,10 @@ export class Editor {
       showErrorMessage: message,
       showWarningMessage: message,
       showInformationMessage: message,
-      showInputBox: async (options: { prompt: string; validateInput?: (text: string) => string | undefined }) => {
+      showInputBox: async (options: {
+        prompt: string;
+        validateInput?: (text: string) => string | undefined;
+      }) => {
         const text = this.answer(options.prompt);
         const wrong = text === undefined ? undefined : options.validateInput?.(text);
         if (wrong) throw new Error(`the editor would not take ${text}: ${wrong}`);
@@ -286,7 +315,8 @@ export class Editor {
       showQuickPick: async (items: PickItem[], options: { placeHolder: string }) => {
         const label = this.answer(options.placeHolder);
         const item = items.find((one) => one.label === label);
-        if (label !== undefined && !item) throw new Error(`${label} is none of ${items.map((one) => one.label).join(", ")}`);
+        if (label !== undefined && !item)
+          throw new Error(`${label} is none of ${items.map((one) => one.label).join(", ")}`);
         return item;
       },
       showTextDocument: async (text: string) => void this.documents.push(text),

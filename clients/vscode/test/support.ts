@@ -4,7 +4,12 @@ import { execFile, execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { createServer, type Server, type Socket } from "node:net";
 import { delimiter, dirname, join } from "node:path";
-import { createMessageConnection, StreamMessageReader, StreamMessageWriter, type MessageConnection } from "vscode-jsonrpc/node";
+import {
+  createMessageConnection,
+  StreamMessageReader,
+  StreamMessageWriter,
+  type MessageConnection,
+} from "vscode-jsonrpc/node";
 import { Client, type ClientOptions } from "../src/client/connection";
 import { findProgram } from "../src/client/launch";
 import { SessionTable } from "../src/client/sessions";
@@ -25,7 +30,12 @@ export const NO_ENGINE = process.env["ABX_TEST_ENGINE"] === "0" ? "no engine" : 
 export class World {
   readonly dir = mkdtempSync("/tmp/abx-vs-");
   readonly home = join(this.dir, "abx");
-  readonly env: NodeJS.ProcessEnv = { PATH: process.env["PATH"], HOME: this.dir, ABX_HOME: this.home, LANG: "C.UTF-8" };
+  readonly env: NodeJS.ProcessEnv = {
+    PATH: process.env["PATH"],
+    HOME: this.dir,
+    ABX_HOME: this.home,
+    LANG: "C.UTF-8",
+  };
   private readonly closing: { dispose(): void }[] = [];
 
   constructor() {
@@ -35,8 +45,12 @@ export class World {
   /** Runs `abx` to its end and gives its standard output. */
   async abx(...args: string[]): Promise<string> {
     return await new Promise((done, fail) => {
-      execFile(PROGRAM, args, { env: this.env, encoding: "utf8", timeout: LIMIT_MS }, (error, stdout, stderr) =>
-        error ? fail(new Error(`abx ${args.join(" ")}: ${stderr || error.message}`)) : done(stdout),
+      execFile(
+        PROGRAM,
+        args,
+        { env: this.env, encoding: "utf8", timeout: LIMIT_MS },
+        (error, stdout, stderr) =>
+          error ? fail(new Error(`abx ${args.join(" ")}: ${stderr || error.message}`)) : done(stdout),
       );
     });
   }
@@ -50,7 +64,9 @@ export class World {
   }
 
   client(options: Partial<ClientOptions> = {}): Client {
-    return this.own(new Client({ name: "a test", program: PROGRAM, home: this.home, env: this.env, ...options }));
+    return this.own(
+      new Client({ name: "a test", program: PROGRAM, home: this.home, env: this.env, ...options }),
+    );
   }
 
   table(client: Client): SessionTable {
@@ -89,7 +105,10 @@ export function inWorld(work: (world: World) => Promise<void>): () => Promise<vo
 }
 
 /** Waits until `look` gives something, and gives that. */
-export async function until<T>(what: string, look: () => T | undefined | false | null | Promise<T | undefined | false | null>): Promise<T> {
+export async function until<T>(
+  what: string,
+  look: () => T | undefined | false | null | Promise<T | undefined | false | null>,
+): Promise<T> {
   const end = Date.now() + LIMIT_MS;
   for (;;) {
     const found = await look();
@@ -139,7 +158,15 @@ export class FakeDaemon {
   static async rpc(serve: (rpc: MessageConnection) => void, hello: object = {}): Promise<FakeDaemon> {
     return await FakeDaemon.raw((socket) => {
       const rpc = createMessageConnection(new StreamMessageReader(socket), new StreamMessageWriter(socket));
-      const greeting = { server: "abxd", version: "0.0.0", protocol: 1, pid: 1, home: "/", notice: null, ...hello };
+      const greeting = {
+        server: "abxd",
+        version: "0.0.0",
+        protocol: 1,
+        pid: 1,
+        home: "/",
+        notice: null,
+        ...hello,
+      };
       rpc.onRequest("daemon.hello", () => greeting);
       rpc.onRequest("event.subscribe", () => 1);
       serve(rpc);

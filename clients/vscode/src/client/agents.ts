@@ -1,4 +1,4 @@
-/** What an attach has to know of a session's agent: whether to open it, and which variables it takes credentials from. */
+/** What an attach has to know of a session's agent: whether to open it, and where its credentials are. */
 
 import type { DaemonInfoResult, Session } from "../protocol";
 
@@ -18,5 +18,8 @@ export function agentSettings(
   const value = (name: string) => settings.find((setting) => setting.name === name)?.value;
   const names = (value(`agents.${agent}.credentials`) ?? "").split(",").map((name) => name.trim());
   const set = names.flatMap((name) => (env[name] ? [[name, env[name]] as const] : []));
-  return { attaches: value(`templates.${template}.attach`) === "agent", credentials: Object.fromEntries(set) };
+  return {
+    attaches: value(`templates.${template}.attach`) === "agent",
+    credentials: Object.fromEntries(set),
+  };
 }

@@ -105,7 +105,8 @@ export class Attached implements Disposable {
     if (this.over) return;
     if (end.kind === "exit") return this.finish({ exit_code: end.exit_code, reason: end.reason });
     const away = end.kind === "lost" || end.error.kind === "shutting_down";
-    if (!away || !stream.opened.durable) return this.finish({ exit_code: undefined, reason: end.error.message, error: end.error });
+    if (!away || !stream.opened.durable)
+      return this.finish({ exit_code: undefined, reason: end.error.message, error: end.error });
     this.states.fire("lost");
     this.again(stream, FIRST_RETRY_MS);
   }
@@ -114,7 +115,13 @@ export class Attached implements Disposable {
   private again(before: RawStream, wait: number): void {
     this.retry = setTimeout(async () => {
       const size = this.size;
-      const follow = { ...this.open, terminal: null, agent: undefined, follow: before.opened.exec, tty: size };
+      const follow = {
+        ...this.open,
+        terminal: null,
+        agent: undefined,
+        follow: before.opened.exec,
+        tty: size,
+      };
       try {
         this.follow(await RawStream.open(this.path, follow), size);
       } catch (error) {

@@ -26,7 +26,7 @@ import { PROTOCOL, VERSION } from "./version";
 const FIRST_RETRY_MS = 100;
 const LAST_RETRY_MS = 3_000;
 
-/** Longest wait for the answers that open a connection, in milliseconds: a daemon that hangs must not look like one that runs. */
+/** Longest wait for the answers that open a connection, in milliseconds: one that hangs must not look alive. */
 const GREETING_LIMIT_MS = 10_000;
 
 export interface ClientOptions extends Places {
@@ -314,11 +314,16 @@ async function request<M extends keyof Methods>(
 
 async function dial(path: string): Promise<Socket> {
   if (process.platform === "win32") {
-    throw new AbxError("unsupported_platform", "abx does not run on Windows itself", "open the folder in WSL or over SSH");
+    throw new AbxError(
+      "unsupported_platform",
+      "abx does not run on Windows itself",
+      "open the folder in WSL or over SSH",
+    );
   }
   const failed = (error: unknown) => unreachable(path, error as NodeJS.ErrnoException);
   const { uid } = await stat(path).catch((error: unknown) => Promise.reject(failed(error)));
-  if (!isTrusted(uid)) throw new AbxError("daemon_unreachable", `${path} belongs to another user`, "abx doctor");
+  if (!isTrusted(uid))
+    throw new AbxError("daemon_unreachable", `${path} belongs to another user`, "abx doctor");
   return await new Promise((done, fail) => {
     const socket = connect(path);
     socket.once("error", (error) => fail(failed(error)));
@@ -336,6 +341,7 @@ function mismatch(hello: HelloResult): AbxError {
     hello.protocol < PROTOCOL
       ? ["abxd", "bring abx up to date, then: abx daemon restart"]
       : ["this client", "bring this client up to date"];
-  const text = `abxd ${hello.version} speaks protocol ${hello.protocol}, and this client ${PROTOCOL}: ${older} is older`;
+  const theirs = `abxd ${hello.version} speaks protocol ${hello.protocol}`;
+  const text = `${theirs}, and this client ${PROTOCOL}: ${older} is older`;
   return new AbxError("protocol_mismatch", text, hint);
 }

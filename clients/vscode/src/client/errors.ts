@@ -45,7 +45,8 @@ const REQUEST_CANCELLED = -32800;
 
 /** The error object of an answer, or of a raw stream, as an error to throw. */
 export function fromWire(code: number, message: string, data: Partial<ErrorData> | undefined): AbxError {
-  if (code === REQUEST_CANCELLED) return new AbxError("cancelled", "cancelled; what was begun goes on in abxd");
+  if (code === REQUEST_CANCELLED)
+    return new AbxError("cancelled", "cancelled; what was begun goes on in abxd");
   const kind = data?.kind ?? (code === ErrorCodes.MethodNotFound ? "method_not_found" : "internal");
   const hint = kind === "method_not_found" ? "bring abx up to date, then: abx daemon restart" : data?.hint;
   return new AbxError(kind, message, hint ?? undefined, data?.causes ?? []);
@@ -56,7 +57,11 @@ export function asAbxError(error: unknown): AbxError {
   if (error instanceof AbxError) return error;
   if (error instanceof ResponseError) {
     // vscode-jsonrpc answers by itself for requests whose connection is gone.
-    const lost = [ErrorCodes.PendingResponseRejected, ErrorCodes.ConnectionInactive, ErrorCodes.MessageWriteError];
+    const lost = [
+      ErrorCodes.PendingResponseRejected,
+      ErrorCodes.ConnectionInactive,
+      ErrorCodes.MessageWriteError,
+    ];
     if (lost.includes(error.code as never)) return lostConnection();
     return fromWire(error.code, error.message, error.data as ErrorData | undefined);
   }
@@ -75,7 +80,11 @@ export function lostConnection(): AbxError {
 /** A failed attempt to connect. */
 export function unreachable(socket: string, error: NodeJS.ErrnoException): AbxError {
   if (error.code === "ENOENT" || error.code === "ECONNREFUSED") {
-    return new AbxError("daemon_unreachable", `abxd does not run (nobody listens on ${socket})`, "abx daemon start");
+    return new AbxError(
+      "daemon_unreachable",
+      `abxd does not run (nobody listens on ${socket})`,
+      "abx daemon start",
+    );
   }
   return new AbxError("daemon_unreachable", `cannot connect to ${socket}: ${error.message}`, "abx doctor");
 }

@@ -19,7 +19,9 @@ export function findProgram(name: string, env: NodeJS.ProcessEnv = process.env):
   const wanted = expandTilde(name || "abx");
   const candidates = wanted.includes("/")
     ? [wanted]
-    : [...(env["PATH"] ?? "").split(delimiter).filter(Boolean), ...USUAL_PLACES, ...SYSTEM_PLACES].map((dir) => join(dir, wanted));
+    : [...(env["PATH"] ?? "").split(delimiter).filter(Boolean), ...USUAL_PLACES, ...SYSTEM_PLACES].map(
+        (dir) => join(dir, wanted),
+      );
   for (const candidate of candidates) {
     try {
       accessSync(candidate, constants.X_OK);
@@ -36,20 +38,44 @@ export function findProgram(name: string, env: NodeJS.ProcessEnv = process.env):
 }
 
 /** Runs `abx daemon start`, which returns once the daemon listens. One that runs already is fine. */
-export async function startDaemon(program: string, places: Places, env: NodeJS.ProcessEnv = process.env): Promise<void> {
+export async function startDaemon(
+  program: string,
+  places: Places,
+  env: NodeJS.ProcessEnv = process.env,
+): Promise<void> {
   const path = findProgram(program, env);
   const args = ["daemon", "start"];
   if (places.home) args.push("--home", expandTilde(places.home));
   if (places.socket) args.push("--socket", expandTilde(places.socket));
   await new Promise<void>((done, fail) => {
     // No shell: nothing of the settings is ever read as a command.
-    const child = execFile(path, args, { env, timeout: START_LIMIT_MS, encoding: "utf8" }, (error, stdout, stderr) => {
-      if (!error) return done();
-      const words = (stderr || stdout || error.message).trim().split("\n").map((line) => line.trim()).filter(Boolean);
-      const hint = words.find((line) => line.startsWith("Hint:"))?.slice("Hint:".length).trim();
-      const told = words.filter((line) => !line.startsWith("Hint:")).map((line) => line.replace(/^Error: */, ""));
-      fail(new AbxError("daemon_unreachable", `abxd could not be started: ${told.join(" ")}`, hint ?? "abx doctor"));
-    });
+    const child = execFile(
+      path,
+      args,
+      { env, timeout: START_LIMIT_MS, encoding: "utf8" },
+      (error, stdout, stderr) => {
+        if (!error) return done();
+        const words = (stderr || stdout || error.message)
+          .trim()
+          .split("\n")
+          .map((line) => line.trim())
+          .filter(Boolean);
+        const hint = words
+          .find((line) => line.startsWith("Hint:"))
+          ?.slice("Hint:".length)
+          .trim();
+        const told = words
+          .filter((line) => !line.startsWith("Hint:"))
+          .map((line) => line.replace(/^Error: */, ""));
+        fail(
+          new AbxError(
+            "daemon_unreachable",
+            `abxd could not be started: ${told.join(" ")}`,
+            hint ?? "abx doctor",
+          ),
+        );
+      },
+    );
     child.stdin?.end();
   });
 }

@@ -144,7 +144,10 @@ export class RawStream implements Disposable {
     while (!this.over && rest.length >= HEADER_BYTES) {
       const length = rest.readUInt32BE(1);
       if (length > MAX_FRAME_BYTES) {
-        const error = new AbxError("protocol_error", `a frame of ${length} bytes is over the limit of ${MAX_FRAME_BYTES}`);
+        const error = new AbxError(
+          "protocol_error",
+          `a frame of ${length} bytes is over the limit of ${MAX_FRAME_BYTES}`,
+        );
         this.end({ kind: "error", error });
         return;
       }
@@ -196,7 +199,8 @@ function firstLine(socket: Socket, path: string): Promise<[Opened, Buffer]> {
       bytes = Buffer.concat([bytes, chunk]);
       const end = bytes.indexOf(0x0a);
       if (end < 0) {
-        if (bytes.length > MAX_ANSWER_BYTES) settle(() => fail(new AbxError("protocol_error", "an answer without an end")));
+        if (bytes.length > MAX_ANSWER_BYTES)
+          settle(() => fail(new AbxError("protocol_error", "an answer without an end")));
         return;
       }
       const answer = parsed(bytes.subarray(0, end)) as (Partial<Opened> & { error?: unknown }) | undefined;
@@ -220,6 +224,7 @@ function parsed(bytes: Buffer): unknown {
 
 function refusal(error: unknown): AbxError {
   const { code, message, data } = (error ?? {}) as { code?: number; message?: string; data?: ErrorData };
-  if (message === undefined) return new AbxError("protocol_error", "abxd sent an answer that cannot be understood");
+  if (message === undefined)
+    return new AbxError("protocol_error", "abxd sent an answer that cannot be understood");
   return fromWire(code ?? 22, message, data);
 }

@@ -30,14 +30,16 @@ export function registerCommands(parts: Parts): Disposable[] {
   const { client, table, terminals } = parts;
 
   /** Runs `work` on the session that is meant. */
-  const on = (ask: string, fits: Fits, work: (session: LiveSession, target: Target) => Promise<unknown>) =>
+  const on =
+    (ask: string, fits: Fits, work: (session: LiveSession, target: Target) => Promise<unknown>) =>
     async (target?: Target): Promise<void> => {
       const session = await quick(client, () => sessionOf(client, table, target, ask, fits));
       if (session) await work(session, target);
     };
 
   /** Runs `work` on each session that is selected, side by side. */
-  const onEach = (ask: string, fits: Fits, work: (session: LiveSession) => Promise<unknown>) =>
+  const onEach =
+    (ask: string, fits: Fits, work: (session: LiveSession) => Promise<unknown>) =>
     async (target?: Target, all?: Node[]): Promise<void> => {
       await Promise.all(selected(target, all).map((one) => on(ask, fits, work)(one)));
     };
@@ -46,29 +48,51 @@ export function registerCommands(parts: Parts): Disposable[] {
     "abx.session.start": () => start(parts),
     "abx.session.stop": onEach("Stop which session?", canStop, (session) => stop(parts, session)),
     "abx.session.save": onEach("Save which session?", canSave, (session) => save(parts, session, false)),
-    "abx.session.saveRunning": onEach("Save which session?", canSave, (session) => save(parts, session, true)),
+    "abx.session.saveRunning": onEach("Save which session?", canSave, (session) =>
+      save(parts, session, true),
+    ),
     "abx.session.resume": onEach("Resume which session?", canResume, (session) => resume(parts, session)),
-    "abx.session.resumeFrom": on("Go back with which session?", (s) => s.snapshots > 0, (session, target) => goBack(parts, session, target)),
-    "abx.session.fork": on("Fork which session?", hasFiles, (session, target) => fork(parts, session, target)),
+    "abx.session.resumeFrom": on(
+      "Go back with which session?",
+      (s) => s.snapshots > 0,
+      (session, target) => goBack(parts, session, target),
+    ),
+    "abx.session.fork": on("Fork which session?", hasFiles, (session, target) =>
+      fork(parts, session, target),
+    ),
     "abx.session.delete": (target?: Target, nodes?: Node[]) => remove(parts, target, nodes),
     "abx.session.pause": onEach("Pause which session?", runs, (session) =>
-      operation(client, `Pausing ${session.name}`, ({ token }) => client.call("session.pause", { name: session.name }, { token })),
+      operation(client, `Pausing ${session.name}`, ({ token }) =>
+        client.call("session.pause", { name: session.name }, { token }),
+      ),
     ),
-    "abx.session.rename": on("Rename which session?", () => true, async (session) => {
-      const new_name = await askName(table, `New name of ${session.name}`, session.name);
-      if (new_name) await quick(client, () => client.call("session.rename", { name: session.name, new_name }));
-    }),
+    "abx.session.rename": on(
+      "Rename which session?",
+      () => true,
+      async (session) => {
+        const new_name = await askName(table, `New name of ${session.name}`, session.name);
+        if (new_name)
+          await quick(client, () => client.call("session.rename", { name: session.name, new_name }));
+      },
+    ),
     "abx.session.attach": on("Attach to which session?", hasFiles, (session, target) => {
-      const terminal = typeof target === "object" && target.kind === "terminal" ? target.terminal.terminal : undefined;
+      const terminal =
+        typeof target === "object" && target.kind === "terminal" ? target.terminal.terminal : undefined;
       return attach(parts, session, { terminal });
     }),
-    "abx.session.attachAgent": on("Open the agent of which session?", hasFiles, (session) => attach(parts, session, { agent: "resume" })),
+    "abx.session.attachAgent": on("Open the agent of which session?", hasFiles, (session) =>
+      attach(parts, session, { agent: "resume" }),
+    ),
     "abx.session.attachTerminal": on("Attach to which session?", hasFiles, async (session) => {
-      const terminal = await window.showInputBox({ prompt: "The terminal: come back to it, or open it", value: "second" });
+      const terminal = await window.showInputBox({
+        prompt: "The terminal: come back to it, or open it",
+        value: "second",
+      });
       if (terminal?.trim()) await attach(parts, session, { terminal: terminal.trim() });
     }),
     "abx.session.watch": on("Watch which session?", runs, (session, target) => {
-      const terminal = typeof target === "object" && target.kind === "terminal" ? target.terminal.terminal : undefined;
+      const terminal =
+        typeof target === "object" && target.kind === "terminal" ? target.terminal.terminal : undefined;
       return attach(parts, session, { terminal, read_only: true });
     }),
     "abx.session.exec": on("Run a command in which session?", runs, async (session) => {
@@ -76,8 +100,16 @@ export function registerCommands(parts: Parts): Disposable[] {
       const line = await window.showInputBox({ prompt, placeHolder: "make test" });
       if (line?.trim()) terminals.exec(session.id, session.name, line);
     }),
-    "abx.session.history": on("Show the history of which session?", () => true, (session) => quick(client, () => showHistory(client, session.name))),
-    "abx.session.copyName": on("Copy the name of which session?", () => true, async (session) => env.clipboard.writeText(session.name)),
+    "abx.session.history": on(
+      "Show the history of which session?",
+      () => true,
+      (session) => quick(client, () => showHistory(client, session.name)),
+    ),
+    "abx.session.copyName": on(
+      "Copy the name of which session?",
+      () => true,
+      async (session) => env.clipboard.writeText(session.name),
+    ),
     "abx.session.attention": () => attention(parts),
     "abx.terminal.close": (node?: Node) => closeTerminal(parts, node),
     "abx.snapshot.delete": (node?: Node) => removeSnapshot(parts, node),
@@ -106,7 +138,9 @@ async function start(parts: Parts): Promise<void> {
     image: settings.image(),
     workspace: workspace === null ? undefined : { source: workspace, target: "" },
   };
-  const session = await operation(client, `Starting ${name}`, (options) => client.call("session.start", params, options));
+  const session = await operation(client, `Starting ${name}`, (options) =>
+    client.call("session.start", params, options),
+  );
   if (session && settings.attachAfterStart()) await attach(parts, session, {});
 }
 
@@ -133,28 +167,42 @@ async function save({ client }: Parts, session: LiveSession, keep_running: boole
   });
   if (note === undefined) return;
   const params = { name: session.name, note: note.trim() || null, keep_running };
-  const saved = await operation(client, `Saving ${session.name}`, (options) => client.call("session.save", params, options));
-  if (saved) void window.showInformationMessage(`Session '${session.name}' saved (snapshot: ${saved.snapshot.name})`);
+  const saved = await operation(client, `Saving ${session.name}`, (options) =>
+    client.call("session.save", params, options),
+  );
+  if (saved)
+    void window.showInformationMessage(`Session '${session.name}' saved (snapshot: ${saved.snapshot.name})`);
 }
 
 async function stop({ client }: Parts, { name }: LiveSession): Promise<LiveSession | undefined> {
-  return await operation(client, `Stopping ${name}`, ({ token }) => client.call("session.stop", { name }, { token }));
+  return await operation(client, `Stopping ${name}`, ({ token }) =>
+    client.call("session.stop", { name }, { token }),
+  );
 }
 
-async function resume({ client }: Parts, session: LiveSession, snapshot?: string): Promise<LiveSession | undefined> {
+async function resume(
+  { client }: Parts,
+  session: LiveSession,
+  snapshot?: string,
+): Promise<LiveSession | undefined> {
   const title = snapshot ? `Going back with ${session.name} to ${snapshot}` : `Resuming ${session.name}`;
-  return await operation(client, title, (options) => client.call("session.resume", { name: session.name, snapshot }, options));
+  return await operation(client, title, (options) =>
+    client.call("session.resume", { name: session.name, snapshot }, options),
+  );
 }
 
 async function goBack(parts: Parts, session: LiveSession, target: Target): Promise<void> {
   const given = typeof target === "object" && target.kind === "snapshot" ? target.snapshot : undefined;
-  const snapshot = given ?? (await quick(parts.client, () => pickSnapshot(parts.client, session, "Go back to which snapshot?")));
+  const snapshot =
+    given ??
+    (await quick(parts.client, () => pickSnapshot(parts.client, session, "Go back to which snapshot?")));
   if (!snapshot) return;
   const question = `Go back with ${session.name} to ${snapshot.name}?`;
   const detail = "What runs in it ends. The files as they are now are saved first.";
   if ((await window.showWarningMessage(question, { modal: true, detail }, "Go Back")) !== "Go Back") return;
   // Only a session that does not run goes back.
-  if (session.status !== "running" || (await stop(parts, session))) await resume(parts, session, snapshot.name);
+  if (session.status !== "running" || (await stop(parts, session)))
+    await resume(parts, session, snapshot.name);
 }
 
 async function fork(parts: Parts, session: LiveSession, target: Target): Promise<void> {
@@ -162,14 +210,18 @@ async function fork(parts: Parts, session: LiveSession, target: Target): Promise
   let snapshot = typeof target === "object" && target.kind === "snapshot" ? target.snapshot.name : undefined;
   if (snapshot === undefined && session.snapshots > 0) {
     const fresh = "$(device-camera) As it is now";
-    const picked = await quick(client, () => pickSnapshot(client, session, `Fork ${session.name} from what?`, fresh));
+    const picked = await quick(client, () =>
+      pickSnapshot(client, session, `Fork ${session.name} from what?`, fresh),
+    );
     if (picked === undefined) return;
     snapshot = picked?.name;
   }
   const new_name = await askName(table, `Name of the fork of ${session.name}`, `${session.name}-2`);
   if (!new_name) return;
   const params = { name: session.name, new_name, snapshot };
-  await operation(client, `Forking ${session.name}`, (options) => client.call("session.fork", params, options));
+  await operation(client, `Forking ${session.name}`, (options) =>
+    client.call("session.fork", params, options),
+  );
 }
 
 async function remove({ client, table }: Parts, target?: Target, nodes?: Node[]): Promise<void> {
@@ -193,7 +245,9 @@ async function remove({ client, table }: Parts, target?: Target, nodes?: Node[])
   const keep_snapshots = chosen === "Keep Snapshots";
   await Promise.all(
     sessions.map(({ name }) =>
-      operation(client, `Deleting ${name}`, ({ token }) => client.call("session.delete", { name, keep_snapshots }, { token })),
+      operation(client, `Deleting ${name}`, ({ token }) =>
+        client.call("session.delete", { name, keep_snapshots }, { token }),
+      ),
     ),
   );
 }
@@ -207,7 +261,11 @@ async function attach(parts: Parts, session: LiveSession, options: AttachOptions
 }
 
 /** Adds the session's agent where it is meant: because the user says so, or because its template does. */
-export async function attachOptions(client: Client, session: LiveSession, options: AttachOptions): Promise<AttachOptions> {
+export async function attachOptions(
+  client: Client,
+  session: LiveSession,
+  options: AttachOptions,
+): Promise<AttachOptions> {
   const all = { scrollback: settings.scrollback(), ...options };
   if (options.read_only || (options.terminal ?? "main") !== "main") return all;
   const { attaches, credentials } = agentSettings(await client.call("daemon.info", {}), session);
@@ -221,7 +279,10 @@ async function attention(parts: Parts): Promise<void> {
   const waits: Fits = (session) => session.attention === "waiting";
   const [only, second] = table.waiting;
   const fits = only ? waits : hasFiles;
-  const session = only && !second ? only : await quick(client, () => sessionOf(client, table, undefined, "Attach to which session?", fits));
+  const session =
+    only && !second
+      ? only
+      : await quick(client, () => sessionOf(client, table, undefined, "Attach to which session?", fits));
   if (session) await attach(parts, session, {});
 }
 
@@ -230,13 +291,21 @@ async function closeTerminal({ client }: Parts, node?: Node): Promise<void> {
   const { session, terminal } = node;
   const question = `End what runs on ${terminal.terminal} of ${session.name}?`;
   if ((await window.showWarningMessage(question, { modal: true }, "End")) !== "End") return;
-  await quick(client, () => client.call("terminal.close", { session: session.name, terminal: terminal.terminal }));
+  await quick(client, () =>
+    client.call("terminal.close", { session: session.name, terminal: terminal.terminal }),
+  );
 }
 
 async function removeSnapshot({ client }: Parts, node?: Node): Promise<void> {
   if (node?.kind !== "snapshot") return;
   const { name } = node.snapshot;
   const detail = "The files in it cannot be brought back.";
-  if ((await window.showWarningMessage(`Delete the snapshot ${name}?`, { modal: true, detail }, "Delete")) !== "Delete") return;
-  await operation(client, `Deleting ${name}`, ({ token }) => client.call("snapshot.delete", { snapshots: [name] }, { token }));
+  if (
+    (await window.showWarningMessage(`Delete the snapshot ${name}?`, { modal: true, detail }, "Delete")) !==
+    "Delete"
+  )
+    return;
+  await operation(client, `Deleting ${name}`, ({ token }) =>
+    client.call("snapshot.delete", { snapshots: [name] }, { token }),
+  );
 }

@@ -59,12 +59,17 @@ export class Face implements Disposable {
     const { state } = this.client;
     const failure = this.problem ?? (state.kind === "offline" ? state.error : undefined);
     // These two have a page of their own in the view.
-    const usual = failure?.kind === "program_missing" || (failure?.kind === "daemon_unreachable" && !this.problem);
+    const usual =
+      failure?.kind === "program_missing" || (failure?.kind === "daemon_unreachable" && !this.problem);
     this.view.message = failure && !usual ? plain(failure.text) : this.engines;
     const waiting = this.table.waiting.length;
     this.view.badge = waiting > 0 ? { value: waiting, tooltip: "sessions wait for you" } : undefined;
     const word = state.kind === "connected" && this.table.all === undefined ? "connecting" : state.kind;
-    void commands.executeCommand("setContext", "abx.state", failure?.kind === "program_missing" ? "missing" : word);
+    void commands.executeCommand(
+      "setContext",
+      "abx.state",
+      failure?.kind === "program_missing" ? "missing" : word,
+    );
   }
 
   /** An engine that is away changes no session: only this tells why nothing can be done. */

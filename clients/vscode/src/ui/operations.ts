@@ -19,7 +19,8 @@ export async function operation<T>(
     await client.ready({ launch: settings.autostart() });
     return await window.withProgress(
       { location: ProgressLocation.Notification, title, cancellable: true },
-      async (progress, token) => await work({ token, onProgress: (step) => progress.report({ message: words(step) }) }),
+      async (progress, token) =>
+        await work({ token, onProgress: (step) => progress.report({ message: words(step) }) }),
     );
   }, title);
 }
@@ -45,8 +46,8 @@ export async function told<T>(work: () => Promise<T>, title?: string): Promise<T
 /** Shows a failure with a button for what would help. */
 export async function tell(error: AbxError, title?: string): Promise<void> {
   if (error.kind === "cancelled") {
-    const text = `${title ?? "It"}: no longer waited for. What was begun goes on in abxd, and the view shows what becomes of it.`;
-    await window.showInformationMessage(text);
+    const rest = "What was begun goes on in abxd, and the view shows what becomes of it.";
+    await window.showInformationMessage(`${title ?? "It"}: no longer waited for. ${rest}`);
     return;
   }
   const [button, act] = help(error);
@@ -65,7 +66,9 @@ function help(error: AbxError): [button: string | undefined, act: () => unknown]
       return ["Show Log", () => commands.executeCommand("abx.log.show")];
     default: {
       const command = error.hint?.match(/\babx [a-z][^`;,]*/)?.[0]?.trim();
-      return command ? ["Copy Command", () => env.clipboard.writeText(command)] : [undefined, () => undefined];
+      return command
+        ? ["Copy Command", () => env.clipboard.writeText(command)]
+        : [undefined, () => undefined];
     }
   }
 }
@@ -73,6 +76,8 @@ function help(error: AbxError): [button: string | undefined, act: () => unknown]
 /** `pulling debian:stable-slim (45 %)` */
 function words({ text, current_bytes, total_bytes }: Progress): string {
   if (current_bytes === null) return plain(text);
-  const far = total_bytes ? `${Math.floor((100 * current_bytes) / total_bytes)} %` : `${(current_bytes / 1e6).toFixed(0)} MB`;
+  const far = total_bytes
+    ? `${Math.floor((100 * current_bytes) / total_bytes)} %`
+    : `${(current_bytes / 1e6).toFixed(0)} MB`;
   return `${plain(text)} (${far})`;
 }

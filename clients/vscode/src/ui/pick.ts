@@ -70,7 +70,8 @@ export async function askName(table: SessionTable, prompt: string, value = ""): 
     prompt,
     value,
     placeHolder: "feature-x",
-    validateInput: (text) => wrongName(text) ?? (table.get(text.trim()) ? `There is a session ${text.trim()} already` : undefined),
+    validateInput: (text) =>
+      wrongName(text) ?? (table.get(text.trim()) ? `There is a session ${text.trim()} already` : undefined),
   });
   return name?.trim().normalize("NFC") || undefined;
 }

@@ -34,11 +34,16 @@ export class Status implements Disposable {
     if (this.client.state.kind !== "connected" || !sessions || sessions.length === 0) return this.item.hide();
     const { waiting } = this.table;
     const running = sessions.filter((session) => session.status === "running").length;
-    this.item.text = waiting.length > 0 ? `$(bell-dot) ${waiting.length} waiting` : `$(vm) ${running} running`;
-    this.item.backgroundColor = waiting.length > 0 ? new ThemeColor("statusBarItem.warningBackground") : undefined;
+    this.item.text =
+      waiting.length > 0 ? `$(bell-dot) ${waiting.length} waiting` : `$(vm) ${running} running`;
+    this.item.backgroundColor =
+      waiting.length > 0 ? new ThemeColor("statusBarItem.warningBackground") : undefined;
     this.item.command = waiting.length > 0 ? "abx.session.attention" : "abx.sessions.focus";
-    const lines = waiting.map((session) => `${session.name}: ${plain(session.attention_note ?? "waits for you")}`);
-    this.item.tooltip = lines.length > 0 ? lines.join("\n") : `${running} of ${sessions.length} abx sessions run`;
+    const lines = waiting.map(
+      (session) => `${session.name}: ${plain(session.attention_note ?? "waits for you")}`,
+    );
+    this.item.tooltip =
+      lines.length > 0 ? lines.join("\n") : `${running} of ${sessions.length} abx sessions run`;
     this.item.show();
   }
 

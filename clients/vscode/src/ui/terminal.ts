@@ -1,6 +1,14 @@
 /** A terminal of a session, or one command, as a terminal of the editor. */
 
-import { EventEmitter, ThemeIcon, window, type Disposable, type Pseudoterminal, type Terminal, type TerminalDimensions } from "vscode";
+import {
+  EventEmitter,
+  ThemeIcon,
+  window,
+  type Disposable,
+  type Pseudoterminal,
+  type Terminal,
+  type TerminalDimensions,
+} from "vscode";
 import { Attached, type Ended } from "../client/attached";
 import { asAbxError } from "../client/errors";
 import type { Open } from "../client/stream";
@@ -128,7 +136,7 @@ class AlternateScreen {
 /** How a terminal of a session is opened. */
 export type AttachOptions = Pick<Open, "terminal" | "read_only" | "agent" | "scrollback" | "env">;
 
-/** The terminals of the editor that show sessions: one per terminal of a session, brought forward when asked for again. */
+/** The terminals of the editor that show sessions; one that is asked for again is brought forward. */
 export class Terminals implements Disposable {
   private readonly shown = new Map<string, { terminal: Terminal; pty: SessionTerminal }>();
   private readonly listening: Disposable;
@@ -174,7 +182,12 @@ export class Terminals implements Disposable {
     // The line is the sandbox's business: it is one argument to the shell in there, and no shell out here sees it.
     const open = { session, cmd: ["sh", "-c", line] };
     const pty = new SessionTerminal(this.path, this.table, { id, title, open, closes: false });
-    const terminal = window.createTerminal({ name: title, pty, iconPath: new ThemeIcon("run"), isTransient: true });
+    const terminal = window.createTerminal({
+      name: title,
+      pty,
+      iconPath: new ThemeIcon("run"),
+      isTransient: true,
+    });
     terminal.show();
     return terminal;
   }

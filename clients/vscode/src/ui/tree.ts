@@ -48,7 +48,9 @@ export class SessionTree implements TreeDataProvider<Node>, Disposable {
     const { session } = parent;
     // Each fails by itself: an engine that is away hides terminals and not snapshots.
     const [terminals, snapshots] = await Promise.all([
-      session.status === "running" ? this.client.call("terminal.list", { session: session.name }).catch(() => []) : [],
+      session.status === "running"
+        ? this.client.call("terminal.list", { session: session.name }).catch(() => [])
+        : [],
       session.snapshots > 0 ? this.client.call("snapshot.list", { name: session.name }).catch(() => []) : [],
     ]);
     return [
@@ -69,7 +71,10 @@ export class SessionTree implements TreeDataProvider<Node>, Disposable {
 
 function sessionItem(session: LiveSession): TreeItem {
   const has = session.status === "running" || session.snapshots > 0;
-  const item = new TreeItem(session.name, has ? TreeItemCollapsibleState.Collapsed : TreeItemCollapsibleState.None);
+  const item = new TreeItem(
+    session.name,
+    has ? TreeItemCollapsibleState.Collapsed : TreeItemCollapsibleState.None,
+  );
   item.id = session.id;
   item.description = description(session);
   item.tooltip = tooltip(session);

@@ -34,7 +34,8 @@ export function description(session: LiveSession): string {
   const status = session.operation ? `${session.status}, ${session.operation}…` : session.status;
   const reason = session.reason ? REASONS[session.reason] : undefined;
   const note = session.attention_note ? `: ${plain(session.attention_note)}` : "";
-  const attention = session.attention && session.status === "running" ? `${session.attention}${note}` : undefined;
+  const attention =
+    session.attention && session.status === "running" ? `${session.attention}${note}` : undefined;
   return [reason ? `${status} (${reason})` : status, session.agent, attention].filter(Boolean).join(" · ");
 }
 

@@ -31,7 +31,7 @@ fn the_types_are_those_of_the_document_and_the_extension_passes_its_own_tests() 
     let dir = extension();
     let home = Home::new();
     let mut command = home.command("timeout");
-    command.args(["--kill-after=5", "270", "npm", "test"]).current_dir(dir);
+    command.args(["--kill-after=5", "200", "npm", "test"]).current_dir(dir);
     command.env("ABX_TEST_PROGRAM", env!("CARGO_BIN_EXE_abx"));
     if has_engine() {
         command.env("ABX_TEST_IMAGE", busybox_image());

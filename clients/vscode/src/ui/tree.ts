@@ -87,7 +87,7 @@ function sessionItem(session: LiveSession): TreeItem {
 function terminalItem(session: LiveSession, terminal: TerminalInfo): TreeItem {
   const item = new TreeItem(terminal.terminal, TreeItemCollapsibleState.None);
   item.id = `${session.id}/terminal/${terminal.terminal}`;
-  item.description = `${plain(terminal.cmd.join(" "))} · ${terminal.clients} attached`;
+  item.description = `${program(terminal.cmd)} · ${terminal.clients} attached`;
   item.iconPath = new ThemeIcon("terminal");
   item.contextValue = "terminal";
   item.command = {
@@ -96,6 +96,16 @@ function terminalItem(session: LiveSession, terminal: TerminalInfo): TreeItem {
     arguments: [{ kind: "terminal", session, terminal } satisfies Node],
   };
   return item;
+}
+
+/** Longest command line that is shown. */
+const MOST_CHARACTERS = 40;
+
+/** What runs on a terminal. The daemon finds the session's shell with a script, which tells a reader nothing. */
+function program(cmd: string[]): string {
+  const line = plain(cmd.join(" "));
+  if (/^\/bin\/sh -c if command -v .*exec sh -l; fi$/.test(line)) return "shell";
+  return line.length > MOST_CHARACTERS ? `${line.slice(0, MOST_CHARACTERS)}…` : line;
 }
 
 function snapshotItem(snapshot: Snapshot): TreeItem {

@@ -1,0 +1,1755 @@
+// Rendered from proto-docs/openrpc.json by `npm run generate`; do not edit.
+
+/**
+ * A client.
+ */
+export interface By {
+  /**
+   * What it called itself in `daemon.hello`, else the name of its program.
+   */
+  client: string;
+  /**
+   * Its process, where the system tells.
+   */
+  pid: number | null;
+}
+
+/**
+ * A cursor.
+ */
+export interface Cursor {
+  /**
+   * From 0.
+   */
+  column: number;
+  /**
+   * From 0.
+   */
+  row: number;
+  /**
+   * Whether it is shown.
+   */
+  visible: boolean;
+}
+
+/**
+ * The daemon's account of itself.
+ */
+export interface DaemonInfoResult {
+  /**
+   * Each engine's address, version and health.
+   */
+  engines: EngineInfo[];
+  /**
+   * Its home directory.
+   */
+  home: string;
+  /**
+   * Things the user should know, such as a table that had to be rebuilt.
+   */
+  notices: string[];
+  /**
+   * Its process id.
+   */
+  pid: number;
+  /**
+   * The protocol it speaks.
+   */
+  protocol: number;
+  /**
+   * Number of sessions.
+   */
+  sessions: number;
+  /**
+   * Settings and where each came from.
+   */
+  settings: Setting[];
+  /**
+   * The socket it listens on.
+   */
+  socket: string;
+  /**
+   * RFC 3339, UTC, milliseconds.
+   */
+  started_at: string;
+  /**
+   * The daemon's version.
+   */
+  version: string;
+}
+
+/**
+ * What was deleted.
+ */
+export interface DeleteResult {
+  /**
+   * The session's name.
+   */
+  deleted: string;
+  /**
+   * Names of the snapshots deleted with it.
+   */
+  snapshots: string[];
+}
+
+/**
+ * A result that says only that it was done.
+ */
+export interface Done {
+  /**
+   * Always true.
+   */
+  done: boolean;
+}
+
+/**
+ * How bytes stand in JSON.
+ */
+export type Encoding = "utf-8" | "base64";
+
+/**
+ * An engine as `daemon.info` shows it.
+ */
+export interface EngineInfo {
+  /**
+   * The address in use, or the one that was chosen last.
+   */
+  address: string | null;
+  /**
+   * The API version agreed on.
+   */
+  api_version: string | null;
+  /**
+   * The engine's clock minus ours, in milliseconds, when it was last compared.
+   */
+  clock_skew_ms: number | null;
+  /**
+   * `ok`, `unavailable`, or `checking` in the first moments of the daemon's life.
+   */
+  health: string;
+  /**
+   * `docker`.
+   */
+  name: string;
+  /**
+   * Why it is unavailable: each address tried and what it answered.
+   */
+  problem: string | null;
+  /**
+   * Where the address came from, for people: `flag --engine`, a file's path, `environment DOCKER_HOST`,
+   * `context "NAME", ` and who chose it, `default sockets`, or that the sessions are there.
+   */
+  source: string | null;
+  /**
+   * The engine's own version.
+   */
+  version: string | null;
+}
+
+/**
+ * The `data` of every error of ours.
+ */
+export interface ErrorData {
+  /**
+   * The causes below the message, outermost first.
+   */
+  causes?: string[];
+  /**
+   * What to do next, with the command to type.
+   */
+  hint?: string | null;
+  /**
+   * The stable kind; unknown kinds must be treated as `internal`.
+   */
+  kind: string;
+  /**
+   * The session that the error is about.
+   */
+  session?: string | null;
+}
+
+/**
+ * One event.
+ */
+export interface Event {
+  /**
+   * When, in RFC 3339.
+   */
+  at: string;
+  /**
+   * Who asked for it; null where the daemon did it by itself.
+   */
+  by: By | null;
+  /**
+   * What else there is to say, by kind.
+   */
+  data: {
+    [k: string]: unknown;
+  };
+  /**
+   * What happened. A client passes over kinds that it does not know.
+   */
+  kind: string;
+  /**
+   * The session's revision from then on: a row with a higher one is newer than this.
+   */
+  revision: number | null;
+  /**
+   * Its number: one higher than the event before it. Those that are kept nowhere (`subscribed`, `lagged` and
+   * `progress`) have the number of the newest event then.
+   */
+  seq: number;
+  /**
+   * The session's name then; null where it is about none.
+   */
+  session: string | null;
+  /**
+   * The session's id.
+   */
+  session_id: string | null;
+  /**
+   * Of which subscription; only in notifications.
+   */
+  subscription?: number | null;
+}
+
+/**
+ * Something in the sandbox that a snapshot does not hold.
+ */
+export interface Excluded {
+  /**
+   * `bind`, `volume`, `tmpfs` or `process`.
+   */
+  kind: string;
+  /**
+   * The path, or the process's name.
+   */
+  target: string;
+}
+
+/**
+ * A command as it is known.
+ */
+export interface ExecInfo {
+  /**
+   * Program and arguments.
+   */
+  cmd: string[];
+  /**
+   * Whether it goes on without anybody who waits for it.
+   */
+  detached: boolean;
+  /**
+   * RFC 3339, UTC, milliseconds; null while it runs.
+   */
+  ended_at: string | null;
+  /**
+   * Its code: its own, 124, 126, 127 or 128+n; null while it runs.
+   */
+  exit_code: number | null;
+  /**
+   * Its id, a UUIDv7.
+   */
+  id: string;
+  /**
+   * What its caller named it by.
+   */
+  key: string | null;
+  /**
+   * One line, when it did not end by itself.
+   */
+  reason: string | null;
+  /**
+   * The session's name.
+   */
+  session: string;
+  /**
+   * The signal that ended it, if one did.
+   */
+  signal: number | null;
+  /**
+   * RFC 3339, UTC, milliseconds.
+   */
+  started_at: string;
+  /**
+   * `running` or `exited`.
+   */
+  status: string;
+  /**
+   * The name of its terminal, if that has one.
+   */
+  terminal: string | null;
+  /**
+   * Whether it runs on a terminal.
+   */
+  tty: boolean;
+}
+
+/**
+ * Output of a command, as far as it is kept.
+ */
+export interface ExecLogsResult {
+  /**
+   * Bytes that are no longer kept, of both streams.
+   */
+  dropped_bytes: number;
+  /**
+   * `utf-8`, or `base64` if either stream is not UTF-8.
+   */
+  encoding: string;
+  /**
+   * Whether the command has ended and this is all.
+   */
+  ended: boolean;
+  /**
+   * Standard error.
+   */
+  stderr: string;
+  /**
+   * Where `stderr` begins.
+   */
+  stderr_from: number;
+  /**
+   * Where to ask on.
+   */
+  stderr_next: number;
+  /**
+   * Standard output.
+   */
+  stdout: string;
+  /**
+   * Where `stdout` begins: more than was asked for when what is between is no longer kept.
+   */
+  stdout_from: number;
+  /**
+   * Where to ask on.
+   */
+  stdout_next: number;
+}
+
+/**
+ * What a command did.
+ */
+export interface ExecResult {
+  /**
+   * How long it ran, in milliseconds.
+   */
+  duration_ms: number;
+  /**
+   * `utf-8`, or `base64` if either stream is not UTF-8.
+   */
+  encoding: string;
+  /**
+   * The command's code; 128+n when a signal ended it, 124 when the timeout did.
+   */
+  exit_code: number;
+  /**
+   * The exec's id.
+   */
+  id: string;
+  /**
+   * The signal that ended it, if one did.
+   */
+  signal: number | null;
+  /**
+   * Standard error.
+   */
+  stderr: string;
+  /**
+   * Standard output.
+   */
+  stdout: string;
+  /**
+   * Whether output was cut.
+   */
+  truncated: boolean;
+}
+
+/**
+ * A part of a file.
+ */
+export interface FileContent {
+  /**
+   * The bytes. A character that the end of a part would cut is left to the next part.
+   */
+  content: string;
+  /**
+   * `utf-8`, or `base64` if the part is not UTF-8.
+   */
+  encoding: Encoding;
+  /**
+   * Size of the whole file.
+   */
+  size_bytes: number;
+  /**
+   * Whether the file goes on after this part.
+   */
+  truncated: boolean;
+}
+
+/**
+ * One entry of a directory.
+ */
+export interface FileEntry {
+  /**
+   * What it is.
+   */
+  kind: FileKind;
+  /**
+   * Where a symbolic link leads, as it is written in it.
+   */
+  link_target: string | null;
+  /**
+   * Permission bits, as a number.
+   */
+  mode: number;
+  /**
+   * RFC 3339, UTC, milliseconds.
+   */
+  modified_at: string;
+  /**
+   * Its name; bytes that are not UTF-8 are replaced.
+   */
+  name: string;
+  /**
+   * Size in bytes; 0 of what is not a file.
+   */
+  size_bytes: number;
+}
+
+/**
+ * What a file is.
+ */
+export type FileKind = "file" | "directory" | "symlink" | "other";
+
+/**
+ * What is in a directory.
+ */
+export interface FileListResult {
+  /**
+   * By name.
+   */
+  entries: FileEntry[];
+  /**
+   * The absolute path, links followed.
+   */
+  path: string;
+  /**
+   * Whether there are more than these.
+   */
+  truncated: boolean;
+}
+
+/**
+ * What was written.
+ */
+export interface FileWriteResult {
+  /**
+   * The absolute path, links followed.
+   */
+  path: string;
+  /**
+   * Size of the file.
+   */
+  size_bytes: number;
+}
+
+/**
+ * Who answers, and in which version.
+ */
+export interface HelloResult {
+  /**
+   * Its home directory.
+   */
+  home: string;
+  /**
+   * One line that the user should see once, such as old session files that could be imported.
+   */
+  notice: string | null;
+  /**
+   * Its process id.
+   */
+  pid: number;
+  /**
+   * The protocol it speaks.
+   */
+  protocol: number;
+  /**
+   * Always `abxd`.
+   */
+  server: string;
+  /**
+   * The daemon's version.
+   */
+  version: string;
+}
+
+/**
+ * What became of one imported row.
+ */
+export interface ImportOutcome {
+  /**
+   * The session's name.
+   */
+  name: string;
+  /**
+   * `imported`, `adopted`, `unchanged`, `conflict` or `refused`.
+   */
+  outcome: string;
+  /**
+   * The state it is listed with, if it is in the table now.
+   */
+  status: Status | null;
+  /**
+   * Why, for `conflict` and `refused`.
+   */
+  why: string | null;
+}
+
+/**
+ * One row of an older tool.
+ */
+export interface ImportRow {
+  /**
+   * The agent's label.
+   */
+  agent?: string | null;
+  /**
+   * Commands run so far.
+   */
+  exec_count?: number;
+  /**
+   * When it was last used, RFC 3339.
+   */
+  last_active?: string | null;
+  /**
+   * `agentkernel` or `agent-sandbox`.
+   */
+  origin: string;
+  /**
+   * The session, in the terms of the store.
+   */
+  row: StoreRow;
+  /**
+   * Its sandbox's name in the older tool.
+   */
+  sandbox?: string | null;
+  /**
+   * The older tool's snapshot.
+   */
+  snapshot?: string | null;
+}
+
+/**
+ * Resource limits; null is no limit.
+ */
+export interface Limits {
+  /**
+   * CPUs, fractions allowed.
+   */
+  cpus?: number | null;
+  /**
+   * Memory, in bytes.
+   */
+  memory_bytes?: number | null;
+  /**
+   * Number of processes and threads.
+   */
+  pids?: number | null;
+}
+
+/**
+ * A directory of the host inside the sandbox.
+ */
+export interface Mount {
+  /**
+   * Whether the sandbox may only read it.
+   */
+  read_only?: boolean;
+  /**
+   * An absolute path of the host, or the name of a volume of the engine.
+   */
+  source: string;
+  /**
+   * An absolute path in the sandbox.
+   */
+  target: string;
+}
+
+/**
+ * The sandbox's network.
+ */
+export type Network = "bridge" | "none" | (string & {});
+
+/**
+ * A port of the sandbox that the host forwards.
+ */
+export interface Port {
+  /**
+   * The port in the sandbox.
+   */
+  container: number;
+  /**
+   * The port on the host's loopback; null or 0 asks for a free one. Filled in once the sandbox runs.
+   */
+  host?: number | null;
+  /**
+   * `tcp` or `udp`.
+   */
+  protocol?: string;
+}
+
+/**
+ * How much a sandbox may do.
+ */
+export type Profile = "permissive" | "moderate" | "restrictive" | (string & {});
+
+/**
+ * Why a session does not run.
+ */
+export type Reason =
+  "user" | "exited" | "oom_killed" | "timeout" | "idle" | "engine" | "removed" | (string & {});
+
+/**
+ * What a save made.
+ */
+export interface SaveResult {
+  /**
+   * The session afterwards.
+   */
+  session: Session;
+  /**
+   * The new snapshot.
+   */
+  snapshot: Snapshot;
+}
+
+/**
+ * A session, as `session.get` and `--json` give it. Absent values are null.
+ */
+export interface Session {
+  /**
+   * The agent's label.
+   */
+  agent: string;
+  /**
+   * RFC 3339, UTC, milliseconds.
+   */
+  created_at: string;
+  /**
+   * `docker`, or `external` for a sandbox this daemon does not run.
+   */
+  engine: string;
+  /**
+   * Names of the session's environment variables; their values are masked as `***`.
+   */
+  env: {
+    [k: string]: string;
+  };
+  /**
+   * Commands run in it so far.
+   */
+  exec_count: number;
+  /**
+   * When its timeout will stop it.
+   */
+  expires_at: string | null;
+  /**
+   * UUIDv7.
+   */
+  id: string;
+  /**
+   * Idle time after which it is stopped, in milliseconds; null is never.
+   */
+  idle_ms: number | null;
+  /**
+   * The image it was started from, as asked for.
+   */
+  image: string | null;
+  /**
+   * The immutable id of the image that the sandbox runs on.
+   */
+  image_id: string | null;
+  /**
+   * When it was last used.
+   */
+  last_active: string;
+  /**
+   * When a client last connected or attached.
+   */
+  last_connected: string | null;
+  /**
+   * Resource limits.
+   */
+  limits: Limits;
+  /**
+   * The user's own labels.
+   */
+  metadata: {
+    [k: string]: string;
+  };
+  /**
+   * Further mounts.
+   */
+  mounts: Mount[];
+  /**
+   * The name given by the user; unique.
+   */
+  name: string;
+  /**
+   * The sandbox's network.
+   */
+  network: Network;
+  /**
+   * How often the kernel ended something in it for want of memory.
+   */
+  oom_events: number;
+  /**
+   * What is being done right now, else null.
+   */
+  operation: string | null;
+  /**
+   * Forwarded ports.
+   */
+  ports: Port[];
+  /**
+   * How much the sandbox may do.
+   */
+  profile: Profile;
+  /**
+   * Why it does not run, else null.
+   */
+  reason: Reason | null;
+  /**
+   * Raised by one at every change.
+   */
+  revision: number;
+  /**
+   * What runs its commands: `init` (abx-init, in the sandbox) or `engine`; null where this daemon runs none.
+   */
+  runtime: string | null;
+  /**
+   * The sandbox's name: the container's name.
+   */
+  sandbox: string;
+  /**
+   * The engine's full id of the container.
+   */
+  sandbox_id: string | null;
+  /**
+   * The newest snapshot's name.
+   */
+  snapshot: string | null;
+  /**
+   * Number of snapshots.
+   */
+  snapshots: number;
+  /**
+   * What state it is in.
+   */
+  status: Status;
+  /**
+   * The template it was started from.
+   */
+  template: string;
+  /**
+   * Timeout since start or resume, in milliseconds; null is never.
+   */
+  timeout_ms: number | null;
+  /**
+   * The host directory that it works on.
+   */
+  workspace: Workspace | null;
+}
+
+/**
+ * One setting and where its value came from.
+ */
+export interface Setting {
+  /**
+   * Its name in `config.toml`.
+   */
+  name: string;
+  /**
+   * `flag NAME`, `environment NAME`, a file's path, or `default`.
+   */
+  source: string;
+  /**
+   * Its value; secrets are masked.
+   */
+  value: string;
+}
+
+/**
+ * A terminal's size in characters.
+ */
+export interface Size {
+  /**
+   * Columns.
+   */
+  cols: number;
+  /**
+   * Rows.
+   */
+  rows: number;
+}
+
+/**
+ * A saved state of a session's file system.
+ */
+export interface Snapshot {
+  /**
+   * RFC 3339, UTC, milliseconds.
+   */
+  created_at: string;
+  /**
+   * What it does not hold.
+   */
+  excluded: Excluded[];
+  /**
+   * Immutable; what resume uses.
+   */
+  image_id: string;
+  /**
+   * Unique among all snapshots.
+   */
+  name: string;
+  /**
+   * The user's words.
+   */
+  note: string | null;
+  /**
+   * The snapshot that the files came from.
+   */
+  parent: string | null;
+  /**
+   * The session's name; kept when the session is deleted and its snapshots are not.
+   */
+  session: string;
+  /**
+   * Size of the whole image.
+   */
+  size_bytes: number;
+}
+
+/**
+ * What state a session is in.
+ */
+export type Status =
+  "starting" | "running" | "paused" | "stopped" | "saved" | "lost" | "unknown" | (string & {});
+
+/**
+ * Whether a row was there.
+ */
+export interface StoreDeleteResult {
+  /**
+   * True if it was there and is gone now.
+   */
+  deleted: boolean;
+}
+
+/**
+ * A row of the store that maps a name to a sandbox which this daemon does not run.
+ */
+export interface StoreRow {
+  /**
+   * RFC 3339; now if absent.
+   */
+  created_at?: string | null;
+  /**
+   * RFC 3339.
+   */
+  last_connected?: string | null;
+  /**
+   * String to string.
+   */
+  metadata?: {
+    [k: string]: string;
+  };
+  /**
+   * The session's name.
+   */
+  name: string;
+  /**
+   * The sandbox's id in the other program.
+   */
+  sandbox_id?: string | null;
+  /**
+   * The other program's word for the state; abx shows `unknown`.
+   */
+  status?: string | null;
+  /**
+   * The template's name.
+   */
+  template?: string | null;
+  [k: string]: unknown;
+}
+
+/**
+ * A terminal that a session has.
+ */
+export interface TerminalInfo {
+  /**
+   * How many are attached to it.
+   */
+  clients: number;
+  /**
+   * That command's program and arguments.
+   */
+  cmd: string[];
+  /**
+   * The id of the command on it.
+   */
+  exec: string;
+  /**
+   * The session's name.
+   */
+  session: string;
+  /**
+   * Its size.
+   */
+  size: Size | null;
+  /**
+   * RFC 3339, UTC, milliseconds.
+   */
+  started_at: string;
+  /**
+   * Its name in the session.
+   */
+  terminal: string;
+}
+
+/**
+ * What a terminal shows.
+ */
+export interface TerminalScreen {
+  /**
+   * Whether a program has the alternate screen.
+   */
+  alternate: boolean;
+  /**
+   * Where the cursor is, from 0, on the screen.
+   */
+  cursor: Cursor;
+  /**
+   * Its lines without blanks at their ends; those of the scrollback come first.
+   */
+  lines: string[];
+  /**
+   * How many of them are scrollback.
+   */
+  scrollback: number;
+  /**
+   * Its size.
+   */
+  size: Size;
+  /**
+   * The title that the program set.
+   */
+  title: string;
+}
+
+/**
+ * The host directory that a session works on.
+ */
+export interface Workspace {
+  /**
+   * Whether the sandbox may only read it.
+   */
+  read_only: boolean;
+  /**
+   * Absolute path on the host, links resolved.
+   */
+  source: string;
+  /**
+   * Absolute path in the sandbox.
+   */
+  target: string;
+}
+
+/**
+ * Params of `daemon.hello`.
+ */
+export interface DaemonHelloParams {
+  /**
+   * The client's name, for the log.
+   */
+  client: string;
+  /**
+   * The protocol it speaks.
+   */
+  protocol: number;
+  /**
+   * The client's version.
+   */
+  version: string;
+}
+
+/**
+ * Params of `daemon.info`.
+ */
+export interface DaemonInfoParams {}
+
+/**
+ * Params of `daemon.shutdown`.
+ */
+export interface DaemonShutdownParams {}
+
+/**
+ * Params of `rpc.discover`.
+ */
+export interface RpcDiscoverParams {}
+
+/**
+ * Params of `session.start`.
+ */
+export interface SessionStartParams {
+  /**
+   * Any printable Unicode without `/`, up to 128 bytes.
+   */
+  name: string;
+  /**
+   * `claude` if absent.
+   */
+  agent?: string | null;
+  /**
+   * `docker` if absent.
+   */
+  engine?: string | null;
+  /**
+   * Environment of every command of the session. Never written into the container's configuration.
+   */
+  env?: {
+    [k: string]: string;
+  };
+  /**
+   * Stop after this long without use, in milliseconds; 0 is never.
+   */
+  idle_ms?: number | null;
+  /**
+   * The template's image if absent. Pulled if the engine does not have it.
+   */
+  image?: string | null;
+  /**
+   * Resource limits; those absent come from template and profile.
+   */
+  limits?: Limits;
+  /**
+   * The user's own labels.
+   */
+  metadata?: {
+    [k: string]: string;
+  };
+  /**
+   * Further mounts.
+   */
+  mounts?: Mount[];
+  /**
+   * The template's or the profile's if absent.
+   */
+  network?: Network | null;
+  /**
+   * Progress is sent as `event` notifications with this id on the same connection (not on plain HTTP).
+   */
+  op?: string | null;
+  /**
+   * Ports to forward, on the host's loopback only.
+   */
+  ports?: Port[];
+  /**
+   * `moderate` if absent.
+   */
+  profile?: Profile | null;
+  /**
+   * If a session of this name exists, connect to it instead of failing.
+   */
+  reuse?: boolean;
+  /**
+   * `base` if absent.
+   */
+  template?: string | null;
+  /**
+   * Stop this long after start and after each resume, in milliseconds; 0 is never.
+   */
+  timeout_ms?: number | null;
+  /**
+   * The host directory to work on; its `target` may be empty for `/workspace`.
+   */
+  workspace?: Mount | null;
+}
+
+/**
+ * Params of `session.list`.
+ */
+export interface SessionListParams {
+  /**
+   * Only this agent.
+   */
+  agent?: string | null;
+  /**
+   * Only these states; all if empty.
+   */
+  status?: Status[];
+}
+
+/**
+ * Params of `session.get`.
+ */
+export interface SessionGetParams {
+  /**
+   * The session's name; its sandbox's name is understood too.
+   */
+  name: string;
+}
+
+/**
+ * Params of `session.stop`.
+ */
+export interface SessionStopParams {
+  /**
+   * The session.
+   */
+  name: string;
+  /**
+   * Time between TERM and KILL, in milliseconds; 10,000 if absent.
+   */
+  grace_ms?: number | null;
+}
+
+/**
+ * Params of `session.save`.
+ */
+export interface SessionSaveParams {
+  /**
+   * The session.
+   */
+  name: string;
+  /**
+   * Take it under a pause and leave the session as it was.
+   */
+  keep_running?: boolean;
+  /**
+   * The user's words.
+   */
+  note?: string | null;
+  /**
+   * Id for progress notifications.
+   */
+  op?: string | null;
+  /**
+   * The snapshot's name; `NAME-YYYYMMDD`, then `-2` and so on, if absent.
+   */
+  snapshot?: string | null;
+}
+
+/**
+ * Params of `session.resume`.
+ */
+export interface SessionResumeParams {
+  /**
+   * The session.
+   */
+  name: string;
+  /**
+   * Id for progress notifications.
+   */
+  op?: string | null;
+  /**
+   * Go back to this snapshot.
+   */
+  snapshot?: string | null;
+}
+
+/**
+ * Params of `session.delete`.
+ */
+export interface SessionDeleteParams {
+  /**
+   * The session.
+   */
+  name: string;
+  /**
+   * Leave its snapshots.
+   */
+  keep_snapshots?: boolean;
+}
+
+/**
+ * Params of `session.connect`.
+ */
+export interface SessionConnectParams {
+  /**
+   * The session's name; its sandbox's name is understood too.
+   */
+  name: string;
+}
+
+/**
+ * Params of `session.pause`.
+ */
+export interface SessionPauseParams {
+  /**
+   * The session's name; its sandbox's name is understood too.
+   */
+  name: string;
+}
+
+/**
+ * Params of `session.unpause`.
+ */
+export interface SessionUnpauseParams {
+  /**
+   * The session's name; its sandbox's name is understood too.
+   */
+  name: string;
+}
+
+/**
+ * Params of `session.fork`.
+ */
+export interface SessionForkParams {
+  /**
+   * The session to fork.
+   */
+  name: string;
+  /**
+   * The new session's name.
+   */
+  new_name: string;
+  /**
+   * Id for progress notifications.
+   */
+  op?: string | null;
+  /**
+   * From this snapshot; one is taken now if absent.
+   */
+  snapshot?: string | null;
+}
+
+/**
+ * Params of `session.rename`.
+ */
+export interface SessionRenameParams {
+  /**
+   * The session.
+   */
+  name: string;
+  /**
+   * Its new name.
+   */
+  new_name: string;
+}
+
+/**
+ * Params of `session.update`.
+ */
+export interface SessionUpdateParams {
+  /**
+   * The session.
+   */
+  name: string;
+  /**
+   * 0 is never.
+   */
+  idle_ms?: number | null;
+  /**
+   * Set these keys; null removes a key.
+   */
+  metadata?: {
+    [k: string]: string | null;
+  };
+  /**
+   * Counted from now if the session runs; 0 is never.
+   */
+  timeout_ms?: number | null;
+}
+
+/**
+ * Params of `session.import`.
+ */
+export interface SessionImportParams {
+  /**
+   * The rows, in the order in which they may claim a name.
+   */
+  rows: ImportRow[];
+}
+
+/**
+ * Params of `snapshot.list`.
+ */
+export interface SnapshotListParams {
+  /**
+   * This session's; all if absent.
+   */
+  name?: string | null;
+}
+
+/**
+ * Params of `snapshot.delete`.
+ */
+export interface SnapshotDeleteParams {
+  /**
+   * Their names. All are checked before the first is deleted.
+   */
+  snapshots: string[];
+}
+
+/**
+ * Params of `exec.run`.
+ */
+export interface ExecRunParams {
+  /**
+   * Program and arguments.
+   */
+  cmd: string[];
+  /**
+   * The session, by name or sandbox name.
+   */
+  session: string;
+  /**
+   * The workspace, else the image's working directory, if absent.
+   */
+  cwd?: string | null;
+  /**
+   * Added to the session's environment for this run.
+   */
+  env?: {
+    [k: string]: string;
+  };
+  /**
+   * Input, as text; none if absent.
+   */
+  stdin?: string | null;
+  /**
+   * Kill it after this many milliseconds; the exit code is then 124.
+   */
+  timeout?: number | null;
+  /**
+   * Run it on a terminal; output then comes in `stdout` alone.
+   */
+  tty?: boolean;
+  /**
+   * User name or id, optionally `:group`.
+   */
+  user?: string | null;
+}
+
+/**
+ * Params of `exec.start`.
+ */
+export interface ExecStartParams {
+  /**
+   * Program and arguments.
+   */
+  cmd: string[];
+  /**
+   * The session, by name or sandbox name.
+   */
+  session: string;
+  /**
+   * The workspace, else the image's working directory, if absent.
+   */
+  cwd?: string | null;
+  /**
+   * Added to the session's environment for this run.
+   */
+  env?: {
+    [k: string]: string;
+  };
+  /**
+   * A name of the caller's choice: asking again with the same one gives the command that the first asking started.
+   */
+  key?: string | null;
+  /**
+   * End it after this many milliseconds; the exit code is then 124.
+   */
+  timeout?: number | null;
+  /**
+   * User name or id, optionally `:group`.
+   */
+  user?: string | null;
+}
+
+/**
+ * Params of `exec.list`.
+ */
+export interface ExecListParams {
+  /**
+   * The session, by name or sandbox name; all if absent.
+   */
+  session?: string | null;
+}
+
+/**
+ * Params of `exec.logs`.
+ */
+export interface ExecLogsParams {
+  /**
+   * Its id, or a beginning of it that no other has.
+   */
+  id: string;
+  /**
+   * The same of standard error.
+   */
+  stderr_from?: number;
+  /**
+   * Bytes of standard output to leave out, as counted from its beginning.
+   */
+  stdout_from?: number;
+}
+
+/**
+ * Params of `exec.kill`.
+ */
+export interface ExecKillParams {
+  /**
+   * Its id, or a beginning of it that no other has.
+   */
+  id: string;
+  /**
+   * The signal's number; 15 (TERM), and 9 (KILL) five seconds later to what is left, if absent.
+   */
+  signal?: number | null;
+}
+
+/**
+ * Params of `exec.wait`.
+ */
+export interface ExecWaitParams {
+  /**
+   * Its id, or a beginning of it that no other has.
+   */
+  id: string;
+  /**
+   * Give up after this many milliseconds, and tell how it stands; never if absent.
+   */
+  timeout?: number | null;
+}
+
+/**
+ * Params of `terminal.list`.
+ */
+export interface TerminalListParams {
+  /**
+   * The session, by name or sandbox name; all if absent.
+   */
+  session?: string | null;
+}
+
+/**
+ * Params of `terminal.peek`.
+ */
+export interface TerminalPeekParams {
+  /**
+   * The session, by name or sandbox name.
+   */
+  session: string;
+  /**
+   * Lines of scrollback above the screen.
+   */
+  scrollback?: number;
+  /**
+   * Its name; `main` if absent.
+   */
+  terminal?: string;
+}
+
+/**
+ * Params of `terminal.close`.
+ */
+export interface TerminalCloseParams {
+  /**
+   * The session, by name or sandbox name.
+   */
+  session: string;
+  /**
+   * Its name; `main` if absent.
+   */
+  terminal?: string;
+}
+
+/**
+ * Params of `file.read`.
+ */
+export interface FileReadParams {
+  /**
+   * The file; a relative path counts from the directory in which commands run. Symbolic links are followed, and never
+   * out of the sandbox.
+   */
+  path: string;
+  /**
+   * The session, by name or sandbox name.
+   */
+  session: string;
+  /**
+   * Most bytes to give; 1 MiB if absent, and never more.
+   */
+  limit?: number | null;
+  /**
+   * Bytes to pass over; 0 if absent.
+   */
+  offset?: number | null;
+}
+
+/**
+ * Params of `file.write`.
+ */
+export interface FileWriteParams {
+  /**
+   * All of its bytes.
+   */
+  content: string;
+  /**
+   * The file; a relative path counts from the directory in which commands run. A symbolic link is followed.
+   */
+  path: string;
+  /**
+   * The session, by name or sandbox name.
+   */
+  session: string;
+  /**
+   * Make the directories above it that are missing.
+   */
+  create_dirs?: boolean;
+  /**
+   * How they are written in `content`; `utf-8` if absent.
+   */
+  encoding?: Encoding;
+  /**
+   * Permission bits, as a number (420 is 0o644); those of the file that is there, else 0o644, if absent.
+   */
+  mode?: number | null;
+}
+
+/**
+ * Params of `file.list`.
+ */
+export interface FileListParams {
+  /**
+   * The session, by name or sandbox name.
+   */
+  session: string;
+  /**
+   * The directory; a relative path counts from the directory in which commands run, which it is itself if absent.
+   */
+  path?: string | null;
+}
+
+/**
+ * Params of `event.subscribe`.
+ */
+export interface EventSubscribeParams {
+  /**
+   * Only of these kinds, or all that begin with one that ends in a dot, such as `session.`; empty for all.
+   */
+  kinds?: string[];
+  /**
+   * Only of this session, by name.
+   */
+  session?: string | null;
+  /**
+   * Begin after this number with what is kept; absent for what comes from now on.
+   */
+  since?: number | null;
+}
+
+/**
+ * Params of `event.unsubscribe`.
+ */
+export interface EventUnsubscribeParams {
+  /**
+   * Its id, as `event.subscribe` gave it.
+   */
+  subscription: number;
+}
+
+/**
+ * Params of `event.list`.
+ */
+export interface EventListParams {
+  /**
+   * Only of these kinds, as in `event.subscribe`.
+   */
+  kinds?: string[];
+  /**
+   * The last so many of them; absent for all.
+   */
+  limit?: number | null;
+  /**
+   * Only of this session, by name; of one that is gone, by the name that it had.
+   */
+  session?: string | null;
+  /**
+   * Begin after this number; 0 for the oldest that is kept.
+   */
+  since?: number;
+}
+
+/**
+ * Params of `store.save`.
+ */
+export interface StoreSaveParams {
+  /**
+   * The session's name.
+   */
+  name: string;
+  /**
+   * RFC 3339; now if absent.
+   */
+  created_at?: string | null;
+  /**
+   * RFC 3339.
+   */
+  last_connected?: string | null;
+  /**
+   * String to string.
+   */
+  metadata?: {
+    [k: string]: string;
+  };
+  /**
+   * The sandbox's id in the other program.
+   */
+  sandbox_id?: string | null;
+  /**
+   * The other program's word for the state; abx shows `unknown`.
+   */
+  status?: string | null;
+  /**
+   * The template's name.
+   */
+  template?: string | null;
+}
+
+/**
+ * Params of `store.load`.
+ */
+export interface StoreLoadParams {
+  /**
+   * The session's name; its sandbox's name is understood too.
+   */
+  name: string;
+}
+
+/**
+ * Params of `store.list_all`.
+ */
+export interface StoreListAllParams {}
+
+/**
+ * Params of `store.delete`.
+ */
+export interface StoreDeleteParams {
+  /**
+   * The session's name; its sandbox's name is understood too.
+   */
+  name: string;
+}
+
+/** Every method of the socket. */
+export interface Methods {
+  /** Exchanges versions. Clients of abx send it first on each connection; others may leave it out. */
+  "daemon.hello": { params: DaemonHelloParams; result: HelloResult };
+  /** Tells version, process, home and the health of each engine, without waiting for an engine. */
+  "daemon.info": { params: DaemonInfoParams; result: DaemonInfoResult };
+  /** Asks the daemon to stop: no new work, running operations finish or are recorded. Sandboxes keep running. */
+  "daemon.shutdown": { params: DaemonShutdownParams; result: Done };
+  /** Gives the OpenRPC document of this daemon. */
+  "rpc.discover": { params: RpcDiscoverParams; result: unknown };
+  /** Creates a session: the row first, then its sandbox, then running. On failure both are gone and the name is free. */
+  "session.start": { params: SessionStartParams; result: Session };
+  /** Lists sessions, newest first. Never waits for an engine. */
+  "session.list": { params: SessionListParams; result: Session[] };
+  /** Gives one session. Never waits for an engine. */
+  "session.get": { params: SessionGetParams; result: Session };
+  /** Stops the sandbox: TERM, grace, KILL. Container and files stay. A stopped session is left as it is. */
+  "session.stop": { params: SessionStopParams; result: Session };
+  /** Takes a snapshot with the sandbox stopped, or under a pause with `keep_running`. */
+  "session.save": { params: SessionSaveParams; result: SaveResult };
+  /** Brings a session back: the same container if it still exists, else one made from the newest snapshot. `snapshot` goes back to that one, after saving what it replaces. */
+  "session.resume": { params: SessionResumeParams; result: Session };
+  /** Removes the container and the row, and the snapshots unless they are to be kept. */
+  "session.delete": { params: SessionDeleteParams; result: DeleteResult };
+  /** Resumes the session if it does not run, and stamps `last_connected`. */
+  "session.connect": { params: SessionConnectParams; result: Session };
+  /** Freezes the sandbox; its memory is kept. */
+  "session.pause": { params: SessionPauseParams; result: Session };
+  /** Thaws a paused sandbox. */
+  "session.unpause": { params: SessionUnpauseParams; result: Session };
+  /** Starts a new session from a snapshot of this one, taken now if none is named. */
+  "session.fork": { params: SessionForkParams; result: Session };
+  /** Gives the session, and its sandbox, another name. */
+  "session.rename": { params: SessionRenameParams; result: Session };
+  /** Changes timeout, idle time or metadata. One call makes one change: all of it or none. */
+  "session.update": { params: SessionUpdateParams; result: Session };
+  /** Takes over rows of the older tools. Adopts a container that still exists; never overwrites a row. */
+  "session.import": { params: SessionImportParams; result: ImportOutcome[] };
+  /** Lists snapshots, newest first: of one session, or all. */
+  "snapshot.list": { params: SnapshotListParams; result: Snapshot[] };
+  /** Deletes snapshots by name and gives the names of those deleted. */
+  "snapshot.delete": { params: SnapshotDeleteParams; result: string[] };
+  /** Runs a command to its end and gives its output, cut at 1 MiB per stream. A command's own failure is a result, not an error. */
+  "exec.run": { params: ExecRunParams; result: ExecResult };
+  /** Starts a command that goes on without its caller, and answers as soon as it runs. */
+  "exec.start": { params: ExecStartParams; result: ExecInfo };
+  /** Lists commands, oldest first: those that run, and the last 200 of each session that have ended. */
+  "exec.list": { params: ExecListParams; result: ExecInfo[] };
+  /** Gives output of a command as far as it is kept, at most 1 MiB per stream at once. */
+  "exec.logs": { params: ExecLogsParams; result: ExecLogsResult };
+  /** Sends a signal to a command and all that it started. One that has ended is fine. */
+  "exec.kill": { params: ExecKillParams; result: ExecInfo };
+  /** Waits for a command's end. */
+  "exec.wait": { params: ExecWaitParams; result: ExecInfo };
+  /** Lists the terminals of running sandboxes. */
+  "terminal.list": { params: TerminalListParams; result: TerminalInfo[] };
+  /** Gives what a terminal shows, as text, without attaching to it. */
+  "terminal.peek": { params: TerminalPeekParams; result: TerminalScreen };
+  /** Ends what runs on a terminal, with HUP and TERM, and KILL five seconds later. */
+  "terminal.close": { params: TerminalCloseParams; result: Done };
+  /** Gives a part of a file of a sandbox, at most 1 MiB at once. The session may be running, paused, stopped or saved. */
+  "file.read": { params: FileReadParams; result: FileContent };
+  /** Puts a file into a sandbox, in the place of one that is there: the engine removes that one and writes the new one in one call, so for an instant a program in the sandbox may see none, or a part. */
+  "file.write": { params: FileWriteParams; result: FileWriteResult };
+  /** Lists what is in a directory of a sandbox, by name, at most 10,000 entries. The engine reads all that is below it: a directory with more than 1 GiB or 200,000 files below it is refused. */
+  "file.list": { params: FileListParams; result: FileListResult };
+  /** Begins to send events as notifications of method `event`, and gives the subscription's id. The first has kind `subscribed` and tells from which number on. One that falls too far behind gets a last one of kind `lagged`. */
+  "event.subscribe": { params: EventSubscribeParams; result: number };
+  /** Ends a subscription of this connection. One that has ended is fine. */
+  "event.unsubscribe": { params: EventUnsubscribeParams; result: Done };
+  /** Gives events, oldest first, of the last 10,000. */
+  "event.list": { params: EventListParams; result: Event[] };
+  /** Keeps a row for a sandbox that this daemon does not run. Overwrites only rows of its own kind. */
+  "store.save": { params: StoreSaveParams; result: StoreRow };
+  /** Gives such a row with everything that was stored, or null. */
+  "store.load": { params: StoreLoadParams; result: StoreRow | null };
+  /** Lists such rows, without their other values. */
+  "store.list_all": { params: StoreListAllParams; result: StoreRow[] };
+  /** Deletes such a row, if it is there. */
+  "store.delete": { params: StoreDeleteParams; result: StoreDeleteResult };
+}
+
+/** The kinds of errors that this version knows. One that it does not know is to be treated as `internal`. */
+export type ErrorKind =
+  | "busy"
+  | "command_not_executable"
+  | "command_not_found"
+  | "engine_error"
+  | "engine_timeout"
+  | "engine_unavailable"
+  | "exec_not_found"
+  | "file_not_found"
+  | "image_not_found"
+  | "internal"
+  | "invalid_name"
+  | "invalid_params"
+  | "limit"
+  | "sandbox_lost"
+  | "session_exists"
+  | "session_not_found"
+  | "shutting_down"
+  | "snapshot_not_found"
+  | "store_busy"
+  | "store_full"
+  | "store_newer"
+  | "workspace_missing"
+  | "wrong_state";

@@ -27,3 +27,8 @@ fn passes(script: &str) {
 fn neovim_lists_starts_attaches_saves_forks_deletes_and_follows() {
     passes("clients/nvim/tests/run.sh");
 }
+
+#[test]
+fn emacs_lists_starts_attaches_saves_forks_deletes_and_follows() {
+    passes("clients/emacs/tests/run.sh");
+}

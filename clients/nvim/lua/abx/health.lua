@@ -64,14 +64,26 @@ local function daemon(say)
     return
   end
   local done, err, info
+  -- A daemon that has just begun still looks for its engines: it is asked again, a few times.
+  local function ask(tries)
+    client.request('daemon.info', nil, function(failed, result)
+      for _, engine in ipairs(result and result.engines or {}) do
+        if engine.health == 'checking' and tries > 0 then
+          vim.defer_fn(function()
+            ask(tries - 1)
+          end, 200)
+          return
+        end
+      end
+      done, err, info = true, failed, result
+    end)
+  end
   client.look(function(problem)
     if problem then
       done, err = true, problem
-      return
+    else
+      ask(20)
     end
-    client.request('daemon.info', nil, function(failed, result)
-      done, err, info = true, failed, result
-    end)
   end)
   vim.wait(LIMIT, function()
     return done

@@ -371,7 +371,11 @@
                           (prin1-to-string
                            `(progn
                               (require 'abx)
+                              (when ,(getenv "ABX_TEST_VTERM")
+                                (add-to-list 'load-path ,(getenv "ABX_TEST_VTERM"))
+                                (require 'vterm))
                               (setq abx-program ,t-abx
+                                    abx-terminal-emulator ',(if (getenv "ABX_TEST_VTERM") 'vterm 'term)
                                     abx-start-parameters '(:image ,t-image)
                                     server-name ,(expand-file-name "server" t-dir)
                                     server-socket-dir ,t-dir
@@ -389,9 +393,12 @@
   (t-type "echo $((6 * 7))-done\r")
   (t-shows "*abx one*" "^42-done")
   (cl-flet ((sized (mark)
-              (let ((size (t-eval '(cons (floor (window-screen-lines)) (window-max-chars-per-line)))))
-                (t-type (format "until [ \"$(stty size)\" = \"%d %d\" ]; do sleep 0.05; done; echo %s-'ok'\r"
-                                (car size) (cdr size) mark))
+              ;; The last column is for the sign of a line that goes on, or is not.
+              (pcase-let ((`(,rows ,least ,most)
+                           (t-eval '(list (floor (window-screen-lines)) (window-max-chars-per-line)
+                                          (window-body-width)))))
+                (t-type (format "until stty size | grep -qE '^%d (%d|%d)$'; do sleep 0.05; done; echo %s-'ok'\r"
+                                rows least most mark))
                 (t-shows "*abx one*" (format "^%s-ok" mark)))))
     (sized "first")
     (set-process-window-size t-editor 30 90)

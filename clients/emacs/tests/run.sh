@@ -4,6 +4,7 @@
 #
 # ABX_TEST_ABX: the program abx, with abxd beside it [default: abx in PATH]. ABX_TEST_IMAGE: an image with a shell
 # [default: debian:stable-slim]. EMACS, EMACSCLIENT: the editor [default: emacs, emacsclient].
+# ABX_TEST_VTERM: the directory of a vterm with its module, which then shows the terminals instead of term [default: none].
 set -eu
 cd "$(dirname "$0")/.."
 : "${ABX_TEST_ABX:=$(command -v abx)}" "${ABX_TEST_IMAGE:=debian:stable-slim}"

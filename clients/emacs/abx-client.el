@@ -81,6 +81,7 @@ The program abx gives up by itself after ten.")
 (defvar abx-client--connection nil "The connection, while there is one.")
 (defvar abx-client--server nil "What the daemon said of itself.")
 (defvar abx-client--sessions nil "The sessions, newest first.")
+(defvar abx-client--events nil "Whether the daemon tells events.")
 (defvar abx-client--loaded nil "Whether they have been listed.")
 (defvar abx-client--seq nil "Number of the newest event that was seen.")
 (defvar abx-client--waiting nil "Callbacks that wait for the link.")
@@ -265,7 +266,13 @@ An error is a plist with :kind, :message, :hint and :causes."
      (lambda (err)
        (if err
            (funcall callback err nil)
-         (abx-client--send method params callback))))))
+         (abx-client--send
+          method params
+          (lambda (err result)
+            ;; A daemon that tells no events is asked what became of it.
+            (unless (or abx-client--events (not (string-prefix-p "session." method)))
+              (abx-client--refresh-soon))
+            (funcall callback err result))))))))
 
 (defun abx-client-operate (method name params callback)
   "As `abx-request' with METHOD, PARAMS and CALLBACK.
@@ -329,6 +336,7 @@ A call while one is under way is answered by the next one."
 A daemon without events is of use all the same."
   (abx-client--send "event.subscribe" (list :since abx-client--seq)
                     (lambda (err _)
+                      (setq abx-client--events (not err))
                       (funcall callback
                                (and (equal (plist-get err :kind) "disconnected") err)))))
 

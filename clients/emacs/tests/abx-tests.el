@@ -164,6 +164,75 @@
     (should (string-match-p want (t-text "*abx check*"))))
   (should-not (string-match-p "WRONG" (t-text "*abx check*"))))
 
+;; A daemon that is none.
+
+(defmacro t-with-pretender (answer &rest body)
+  "Run BODY with a daemon that answers METHOD and PARAMS with what ANSWER gives.
+ANSWER is a function; nil from it is no answer at all."
+  (declare (indent 1))
+  `(let* ((abx-socket (make-temp-name (expand-file-name "s" t-dir)))
+          (answer ,answer)
+          (server (make-network-process
+                   :name "pretender" :family 'local :service abx-socket :server t :noquery t
+                   :coding 'binary
+                   :filter (lambda (peer text)
+                             (with-temp-buffer
+                               (insert text)
+                               (goto-char (point-min))
+                               (while (search-forward "\r\n\r\n" nil t)
+                                 (let* ((request (json-parse-buffer :object-type 'plist))
+                                        (said (funcall answer (plist-get request :method))))
+                                   (when said
+                                     (let ((json (json-serialize
+                                                  (append (list :jsonrpc "2.0" :id (plist-get request :id))
+                                                          said))))
+                                       (process-send-string
+                                        peer (format "Content-Length: %d\r\n\r\n%s" (length json) json)))))))))))
+     (abx-client-reset)
+     (unwind-protect (progn ,@body)
+       (abx-client-reset)
+       (delete-process server))))
+
+(ert-deftest t-b8-a-daemon-that-does-not-answer-holds-up-nobody-for-long ()
+  (t-with-pretender #'ignore
+    (let ((err (car (t-call #'abx-refresh))))
+      (should (equal (plist-get err :message) "abxd does not answer"))
+      (should (string-match-p "abx daemon restart" (plist-get err :hint))))))
+
+(ert-deftest t-b8-a-daemon-of-another-protocol-is-refused-with-what-to-do ()
+  (t-with-pretender (lambda (_) '(:result (:server "abxd" :version "9.0.0" :protocol 9)))
+    (let ((err (car (t-call #'abx-refresh))))
+      (should (equal (plist-get err :kind) "protocol"))
+      (should (equal (plist-get err :message) "abxd 9.0.0 speaks protocol 9, this client 1")))))
+
+(ert-deftest t-b8-a-daemon-without-events-is-asked-again-after-each-command ()
+  (let ((lists 0))
+    (t-with-pretender (lambda (method)
+                        (pcase method
+                          ("daemon.hello" '(:result (:server "abxd" :version "0.0.9" :protocol 1)))
+                          ("session.list" (cl-incf lists) '(:result []))
+                          ("session.stop" '(:result (:name "x")))
+                          (_ '(:error (:code -32601 :message "Method not found")))))
+      (t-get #'abx-refresh)
+      (let ((before lists))
+        (t-get #'abx-stop "x")
+        (t-wait "another list" (> lists before))))))
+
+(ert-deftest t-b9-an-engine-that-is-away-is-an-error-with-a-hint ()
+  (let ((process-environment (cons "DOCKER_HOST=unix:///no/such/engine.sock" process-environment))
+        (abx-home (expand-file-name "away" t-dir)))
+    (abx-client-reset)
+    (unwind-protect
+        (let ((err (car (t-call #'abx-start "nowhere" nil))))
+          (should (equal (plist-get err :kind) "engine_unavailable"))
+          (should (string-match-p "Hint: " (abx-client-error-text err)))
+          (should (equal (t-get #'abx-refresh) nil))
+          (abx-check)
+          (t-wait "its end" (string-match-p "^done" (t-text "*abx check*")))
+          (should (string-match-p "WRONG  engine docker" (t-text "*abx check*"))))
+      (t-run "--home" abx-home "daemon" "stop")
+      (abx-client-reset))))
+
 ;;; Sessions
 
 (ert-deftest t-c1-the-list-follows-what-happens-whoever-does-it ()

@@ -13,6 +13,9 @@ local M = {}
 M.PROTOCOL = 1
 M.VERSION = '0.1.0'
 
+-- How long the daemon may take to greet, in milliseconds; it does so at once.
+local HELLO_LIMIT = 5000
+
 -- How long `abx daemon start` may take, in milliseconds; it gives up by itself after ten seconds.
 local START_LIMIT = 20000
 
@@ -253,16 +256,34 @@ end
 -- Greets, follows events, and gets the list; then the link is ready.
 local function greet(conn)
   state.conn = conn
+  -- Ends the connection for a reason better than its end.
+  local function give_up(err)
+    state.quiet_close = true
+    conn:close()
+    state.conn = nil
+    failed(err)
+  end
+  local greeted = false
+  vim.defer_fn(function()
+    if not greeted and not conn.closed then
+      give_up({
+        kind = 'daemon_unreachable',
+        message = 'abxd does not answer',
+        hint = 'run: abx daemon restart',
+      })
+    end
+  end, HELLO_LIMIT)
   local hello = { client = 'nvim', version = M.VERSION, protocol = M.PROTOCOL }
   conn:request('daemon.hello', hello, function(err, server)
+    greeted = true
     if err then
-      conn:close()
+      if err.kind ~= 'disconnected' then
+        give_up(err)
+      end
       return
     end
     if server.protocol ~= M.PROTOCOL then
-      state.quiet_close = true
-      conn:close()
-      failed({
+      give_up({
         kind = 'protocol',
         message = ('abxd %s speaks protocol %d, this client %d'):format(server.version, server.protocol, M.PROTOCOL),
         hint = 'bring the older of the two up to date; then: abx daemon restart',
@@ -432,9 +453,16 @@ function M.request(method, params, callback)
   M.ensure(function(err)
     if err then
       callback(err)
-    else
-      state.conn:request(method, params, callback)
+      return
     end
+    local mine = state
+    state.conn:request(method, params, function(failure, result)
+      -- A daemon that tells no events is asked what became of it.
+      if mine == state and not state.subscription and method:match('^session%.') then
+        refresh_soon()
+      end
+      callback(failure, result)
+    end)
   end)
 end
 

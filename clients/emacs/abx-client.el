@@ -79,6 +79,8 @@ The program abx gives up by itself after ten.")
   "State of the link: off, connecting, ready or lost.")
 (defvar abx-client--problem nil "Why there is no link, an error.")
 (defvar abx-client--connection nil "The connection, while there is one.")
+(defvar abx-client--count 0 "Connections so far.")
+(defvar abx-client--process nil "Its process.")
 (defvar abx-client--server nil "What the daemon said of itself.")
 (defvar abx-client--sessions nil "The sessions, newest first.")
 (defvar abx-client--events nil "Whether the daemon tells events.")
@@ -384,15 +386,24 @@ Whoever was connected once wants to be again."
           abx-client--pause (min (* 2 abx-client--pause) (cdr abx-client--pauses))))
   (abx-client--settle err))
 
+(defun abx-client--sweep (connection buffer)
+  "Kill BUFFER and other buffers of the library for CONNECTION."
+  (dolist (each (list buffer (jsonrpc-stderr-buffer connection)
+                      (jsonrpc-events-buffer connection)))
+    (when (buffer-live-p each) (kill-buffer each))))
+
 (defun abx-client--drop ()
   "End the connection without a word, and all that waits for it."
   (when abx-client--soon (cancel-timer abx-client--soon))
   (let ((connection abx-client--connection)
+        (process abx-client--process)
         (pending abx-client--pending))
-    (setq abx-client--connection nil abx-client--pending nil
+    (setq abx-client--connection nil abx-client--process nil abx-client--pending nil
           abx-client--refreshing nil abx-client--soon nil)
-    (when (and connection (jsonrpc-running-p connection))
-      (delete-process (jsonrpc--process connection)))
+    (when connection
+      (delete-process process)
+      ;; After the library's own last words, which it writes into one of them.
+      (run-at-time 0 nil #'abx-client--sweep connection (process-buffer process)))
     (dolist (cell pending)
       (let ((callback (car cell)))
         (setcar cell nil)
@@ -457,7 +468,8 @@ Whoever was connected once wants to be again."
                      '(:events-buffer-config (:size 0))
                    '(:events-buffer-scrollback-size 0)))
          (connection (apply #'make-instance 'jsonrpc-process-connection
-                            :name " abx"
+                            ;; The library names buffers after it, which must not be shared.
+                            :name (format " abx %d" (cl-incf abx-client--count))
                             :process process
                             :notification-dispatcher
                             (lambda (connection method params)
@@ -472,6 +484,7 @@ Whoever was connected once wants to be again."
                   (lambda (sentinel &rest arguments)
                     (let ((inhibit-message t) (message-log-max nil))
                       (apply sentinel arguments))))
+    (setq abx-client--process process)
     connection))
 
 (defun abx-client-start-daemon (callback)

@@ -186,8 +186,10 @@ ANSWER is a function; nil from it is no answer at all."
                                      (let ((json (json-serialize
                                                   (append (list :jsonrpc "2.0" :id (plist-get request :id))
                                                           said))))
-                                       (process-send-string
-                                        peer (format "Content-Length: %d\r\n\r\n%s" (length json) json)))))))))))
+                                       ;; Who asked may be gone by now.
+                                       (ignore-errors
+                                         (process-send-string
+                                          peer (format "Content-Length: %d\r\n\r\n%s" (length json) json))))))))))))
      (abx-client-reset)
      (unwind-protect (progn ,@body)
        (abx-client-reset)
@@ -373,6 +375,13 @@ ANSWER is a function; nil from it is no answer at all."
     (t-has "meanwhile" :status "running")
     (t-wait "its events" (member "session.created meanwhile" seen))
     (remove-hook 'abx-event-functions hear)
+    ;; The connection that ended left nothing behind.
+    (t-wait "the library's buffers to go"
+      (<= (length (seq-uniq (delq nil (mapcar (lambda (buffer)
+                                                (and (string-match "\\* abx \\([0-9]+\\) " (buffer-name buffer))
+                                                     (match-string 1 (buffer-name buffer))))
+                                              (buffer-list)))))
+          1))
     ;; Each once, whether it was replayed or came live.
     (should (= 1 (cl-count "session.created meanwhile" seen :test #'equal)))
     (t-get #'abx-delete "meanwhile" nil)

@@ -1,4 +1,4 @@
--- Terminals, with keys that are typed: a second editor, with a screen, is driven by this one.
+-- Terminals, with keys that are typed: a second editor is driven by this one.
 local h = harness
 
 local function editor()
@@ -9,12 +9,12 @@ local function editor()
   local function lua(code, ...)
     return ask('nvim_exec_lua', code, { ... })
   end
-  ask('nvim_ui_attach', 100, 30, { ext_linegrid = true })
   lua(
     [[
     local root, abx, image = ...
     vim.o.rtp = root .. ',' .. vim.o.rtp
     vim.cmd('runtime plugin/abx.lua')
+    vim.o.columns, vim.o.lines = 100, 30
     notes = {}
     vim.notify = function(message) table.insert(notes, message) end
     require('abx').setup { abx = abx, start = { image = image }, attach = { open = 'current' } }
@@ -60,10 +60,7 @@ h.test('attach resumes, takes keys, follows the size of its window, is left and 
     end)
   end
   size('first')
-  ed.ask('nvim_ui_try_resize', 77, 21)
-  h.wait('the new size', function()
-    return ed.lua('return vim.o.columns') == 77
-  end)
+  ed.lua('vim.o.columns, vim.o.lines = 77, 21')
   size('second')
   -- The keys of abx itself leave; the shell goes on.
   ed.type('cd /tmp; here=still<CR>')

@@ -28,7 +28,7 @@ fi
 if [ "$code" = 0 ]; then
     # A batch Emacs dies of writing to a daemon that has just ended; one with a user gets an error.
     trap '' PIPE
-    timeout --kill-after=5 300 "$EMACS" --batch -Q -L "$dir/lisp" -l tests/abx-tests.el \
+    timeout --kill-after=5 240 "$EMACS" --batch -Q -L "$dir/lisp" -l tests/abx-tests.el \
         --eval "(ert-run-tests-batch-and-exit (or (getenv \"ABX_TEST_ONLY\") t))" || code=$?
 fi
 # What the tests made goes, also when they failed.
@@ -37,5 +37,6 @@ printf '%s\n' "$names" | while IFS= read -r name; do
     [ -z "$name" ] || "$ABX_TEST_ABX" delete -y "$name" >/dev/null 2>&1 || :
 done
 "$ABX_TEST_ABX" daemon stop >/dev/null 2>&1 || :
+"$ABX_TEST_ABX" --home "$dir/away" daemon stop >/dev/null 2>&1 || :
 rm -rf "$dir"
 exit "$code"

@@ -1,3 +1,4 @@
-//! What other programs get from us, each with its own tests, on the programs that were just built.
+//! The clients under `clients/`: their own tests, with the programs of this run, a live daemon and a real engine.
 
+mod editors;
 mod vscode;

@@ -1,0 +1,168 @@
+-- The link to the daemon: found, started, lost, found again.
+local h = harness
+local abx = require('abx')
+local client = require('abx.client')
+local place = require('abx.place')
+
+local function setup(settings)
+  abx.setup(vim.tbl_extend('force', { abx = vim.env.ABX_TEST_ABX, connect = false }, settings or {}))
+end
+
+h.test('a program that is not there is an error with a hint', function()
+  setup({ abx = '/no/such/abx' })
+  local err = h.call(abx.refresh)
+  h.equal(err.kind, 'no_abx')
+  h.matches(err.hint, 'setup')
+  h.equal((h.call(abx.attach, 'x', {})).kind, 'no_abx')
+end)
+
+h.test('without autostart no daemon is started, and the hint says what starts it', function()
+  setup({ autostart = false })
+  local err = h.call(abx.refresh)
+  h.equal(err.kind, 'daemon_unreachable')
+  h.matches(err.hint, 'abx daemon start')
+  h.equal(client.phase(), 'off')
+  h.equal(abx.statusline(), '')
+end)
+
+h.test('a daemon that cannot start says why', function()
+  local file = vim.env.ABX_TEST_DIR .. '/a-file'
+  vim.fn.writefile({}, file)
+  setup({ home = file })
+  local err = h.call(abx.refresh)
+  h.equal(err.kind, 'daemon_unreachable')
+  h.matches(err.message, '%a')
+  assert(err.hint, 'a hint')
+end)
+
+h.test('setup with no daemon is quiet and starts none', function()
+  setup({ connect = true })
+  h.wait('the look to end', function()
+    return client.phase() == 'off'
+  end)
+  h.equal(h.notes, {})
+end)
+
+h.test('a command starts the daemon', function()
+  setup()
+  h.equal(h.get(abx.refresh), {})
+  h.equal(client.phase(), 'ready')
+  h.matches(client.server().version, '%d')
+end)
+
+h.test('the socket is where the daemon says that it is', function()
+  h.equal(place.socket(), (h.get(abx.request, 'daemon.info', nil)).socket)
+  -- Known answers of FNV-1a with 64 bits.
+  h.equal(place.hash(''), 'cbf29ce484222325')
+  h.equal(place.hash('a'), 'af63dc4c8601ec8c')
+  h.equal(place.hash('foobar'), '85944171f73967e8')
+end)
+
+h.test('the socket of a deep home is the short one that abx computes', function()
+  local deep = vim.env.ABX_TEST_DIR .. '/' .. ('d'):rep(100)
+  setup({ home = deep })
+  local out = vim.fn.system({ vim.env.ABX_TEST_ABX, '--home', deep, '--no-autostart', 'ls' })
+  assert(out:find(place.socket(), 1, true), out .. ' does not name ' .. place.socket())
+end)
+
+h.test('unknown verbs and wrong uses say what is right', function()
+  setup()
+  vim.cmd('Abx dance')
+  h.noticed("no ':Abx dance'")
+  vim.cmd('Abx fork a')
+  h.noticed('usage: :Abx fork NAME NEW')
+  vim.cmd('Abx start x timeout=soon')
+  h.noticed("'soon' is no duration")
+  vim.cmd('Abx stop nobody')
+  h.equal(h.noticed('nobody').level, vim.log.levels.ERROR)
+end)
+
+-- A daemon that is none: answers each request with what `answer(request)` gives, if that is anything.
+local function pretend(name, answer)
+  local path = vim.env.ABX_TEST_DIR .. '/' .. name
+  local server = vim.loop.new_pipe(false)
+  assert(server:bind(path))
+  local peers = {}
+  server:listen(8, function()
+    local peer = vim.loop.new_pipe(false)
+    server:accept(peer)
+    peers[#peers + 1] = peer
+    peer:read_start(function(_, chunk)
+      for line in (chunk or ''):gmatch('[^\n]+') do
+        local request = vim.json.decode(line)
+        local said = answer(request)
+        if said then
+          said.jsonrpc, said.id = '2.0', request.id
+          peer:write(vim.json.encode(said) .. '\n')
+        end
+      end
+    end)
+  end)
+  return path, function()
+    abx.setup({ connect = false })
+    for _, peer in ipairs(peers) do
+      peer:close()
+    end
+    server:close()
+  end
+end
+
+h.test('a daemon that does not answer holds up nobody for long', function()
+  local path, stop = pretend('mute', function() end)
+  setup({ socket = path })
+  local err = h.call(abx.refresh)
+  h.equal(err.message, 'abxd does not answer')
+  h.matches(err.hint, 'abx daemon restart')
+  stop()
+end)
+
+h.test('a daemon of another protocol is refused with what to do', function()
+  local path, stop = pretend('newer', function()
+    return { result = { server = 'abxd', version = '9.0.0', protocol = 9, pid = 1, home = '/' } }
+  end)
+  setup({ socket = path })
+  local err = h.call(abx.refresh)
+  h.equal(err.kind, 'protocol')
+  h.matches(err.message, 'abxd 9.0.0 speaks protocol 9, this client 1')
+  stop()
+end)
+
+h.test('a daemon without events is asked again after each command', function()
+  local lists = 0
+  local path, stop = pretend('older', function(request)
+    if request.method == 'daemon.hello' then
+      return { result = { server = 'abxd', version = '0.0.9', protocol = 1, pid = 1, home = '/' } }
+    elseif request.method == 'session.list' then
+      lists = lists + 1
+      return { result = {} }
+    elseif request.method == 'session.stop' then
+      return { result = { name = 'x' } }
+    end
+    return { error = { code = -32601, message = 'Method not found' } }
+  end)
+  setup({ socket = path })
+  h.get(abx.refresh)
+  local before = lists
+  h.get(abx.stop, 'x')
+  h.wait('another list', function()
+    return lists > before
+  end)
+  stop()
+end)
+
+h.test('an engine that is away is an error with a hint, and the session leaves no trace', function()
+  local was = vim.env.DOCKER_HOST
+  vim.env.DOCKER_HOST = 'unix:///no/such/engine.sock'
+  local home = vim.env.ABX_TEST_DIR .. '/away'
+  setup({ home = home })
+  local err = h.call(abx.start, 'nowhere', {})
+  h.equal(err.kind, 'engine_unavailable')
+  h.matches(require('abx.text').failure(err), 'Hint: ')
+  h.equal(h.get(abx.refresh), {})
+  vim.cmd('checkhealth abx')
+  h.matches(h.text(0), 'engine docker: unavailable')
+  vim.cmd('bwipeout!')
+  vim.env.DOCKER_HOST = was
+  h.abx('--home', home, 'daemon', 'stop')
+  setup()
+end)

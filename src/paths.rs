@@ -237,7 +237,7 @@ fn short_socket_dir() -> PathBuf {
 }
 
 /// The 64-bit FNV-1a hash: the same in every build, unlike the standard library's.
-fn fnv1a(bytes: &[u8]) -> u64 {
+pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))

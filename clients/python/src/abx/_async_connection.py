@@ -8,9 +8,16 @@ from types import TracebackType
 from typing import Any, AsyncIterator, Awaitable, Callable, Dict, Mapping, Optional, Tuple, Type
 
 from . import _launch, _wire
-from ._connection import check_protocol, lost, start_daemon
+from ._connection import (
+    GREET_LIMIT,
+    GREET_PAUSE,
+    check_protocol,
+    greeting,
+    is_leaving,
+    lost,
+    start_daemon,
+)
 from ._exchange import FOLLOW_LIMIT, FOLLOW_PAUSE, Chunk, Exchange
-from ._version import __version__
 from .errors import AbxError, CallTimeoutError, ConnectionLostError, DaemonUnreachableError
 from .models import Json, PtySize
 
@@ -56,14 +63,28 @@ class AsyncConnection:
     @classmethod
     async def open(cls, place: _launch.Place, client: str, on_message: OnMessage) -> "AsyncConnection":
         """Connects and greets."""
-        made = cls(*await connect(place), on_message)
-        try:
-            hello = {"client": client, "version": __version__, "protocol": _wire.PROTOCOL}
-            check_protocol(await made.call("daemon.hello", hello))
-        except BaseException:
-            made.close()
-            raise
-        return made
+        deadline = time.monotonic() + GREET_LIMIT
+        greeted = False
+
+        async def pass_on(message: Optional[Json]) -> None:
+            # A connection that was never given to anybody ends unheard.
+            if greeted or message is not None:
+                await on_message(message)
+
+        while True:
+            made = cls(*await connect(place), pass_on)
+            try:
+                check_protocol(await made.call("daemon.hello", greeting(client)))
+                greeted = True
+                return made
+            except AbxError as error:
+                made.close()
+                if not is_leaving(error) or time.monotonic() > deadline:
+                    raise
+            except BaseException:
+                made.close()
+                raise
+            await asyncio.sleep(GREET_PAUSE)
 
     async def call(self, method: str, params: Mapping[str, Any], limit: Optional[float] = None) -> Any:
         """Makes a call and waits for its answer, at most so many seconds.

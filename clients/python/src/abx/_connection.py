@@ -20,6 +20,9 @@ from .models import Json, PtySize
 
 _READ_BYTES = 256 * 1024
 
+#: How long a daemon that is about to be gone is greeted again, and the time between two greetings, in seconds.
+GREET_LIMIT, GREET_PAUSE = 10.0, 0.05
+
 
 def connect(place: _launch.Place) -> socket.socket:
     """A connection to the daemon, which is started if none listens and that is wanted.
@@ -79,16 +82,22 @@ class Connection:
     """A connection that carries one call at a time, and notifications beside it."""
 
     def __init__(self, place: _launch.Place, client: str) -> None:
-        self._socket = connect(place)
-        self._lines = _wire.LineBuffer()
         self._number = 0
         self.pid = os.getpid()
-        try:
-            hello = self.call("daemon.hello", {"client": client, "version": __version__, "protocol": _wire.PROTOCOL})
-            check_protocol(hello)
-        except BaseException:
-            self.close()
-            raise
+        deadline = time.monotonic() + GREET_LIMIT
+        while True:
+            self._socket = connect(place)
+            self._lines = _wire.LineBuffer()
+            try:
+                return check_protocol(self.call("daemon.hello", greeting(client)))
+            except AbxError as error:
+                self.close()
+                if not is_leaving(error) or time.monotonic() > deadline:
+                    raise
+            except BaseException:
+                self.close()
+                raise
+            time.sleep(GREET_PAUSE)
 
     def call(
         self,
@@ -119,6 +128,8 @@ class Connection:
             raise CallTimeoutError(
                 f"{method} was not answered within {limit:g} s; what it began goes on", hint="abx ls shows how it stands"
             ) from None
+        except ConnectionLostError as error:
+            raise lost(method) from error
         except AbxError:
             raise
         except OSError as error:
@@ -168,6 +179,21 @@ class Connection:
     def close(self) -> None:
         """Closes it."""
         self._socket.close()
+
+    def __del__(self) -> None:
+        # Connections that a client keeps go with it, without a warning for those who never close one.
+        if hasattr(self, "_socket"):
+            self._socket.close()
+
+
+def greeting(client: str) -> Json:
+    """What ``daemon.hello`` takes."""
+    return {"client": client, "version": __version__, "protocol": _wire.PROTOCOL}
+
+
+def is_leaving(error: AbxError) -> bool:
+    """Whether a greeting failed so because that daemon is about to be gone: the next one may answer."""
+    return isinstance(error, ConnectionLostError) or error.kind == "shutting_down"
 
 
 def check_protocol(hello: Any) -> None:

@@ -1,7 +1,8 @@
 """A home per test, with its own daemon; containers and snapshots made from it go with it.
 
-``ABX_PROGRAM`` names the program abx to test, else the one on PATH. ``ABX_TEST_IMAGE`` names the image of sessions. With
-``ABX_TEST_ENGINE=1`` tests that need a container engine fail where there is none; else they are skipped.
+``ABX_PROGRAM`` names the program abx to test, else the one on PATH. ``ABX_TEST_IMAGE`` names the image of
+sessions. With ``ABX_TEST_ENGINE=1`` tests that need a container engine fail where there is none; else they
+are skipped.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class World:
     def abx(self, *args: str) -> str:
         """Runs abx to its end and gives what it printed."""
         command = [self.program, *args]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=LIMIT, text=True)
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=LIMIT, text=True
+        )
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
         return done.stdout
 
@@ -83,7 +86,12 @@ class World:
 
     def end(self) -> None:
         """Ends the daemon, and removes what the test left in the engine."""
-        subprocess.run([self.program, "daemon", "stop"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=LIMIT)
+        subprocess.run(
+            [self.program, "daemon", "stop"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=LIMIT,
+        )
         root = os.path.realpath(self.root)
         for container in docker("ps", "-aq", "--filter", f"label=dev.abx.session.home={root}"):
             docker("rm", "-fv", container)
@@ -95,7 +103,9 @@ def docker(*args: str) -> List[str]:
     """What docker prints, by words; nothing where it fails, or is not there."""
     if shutil.which("docker") is None:
         return []
-    done = subprocess.run(["docker", *args], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=LIMIT, text=True)
+    done = subprocess.run(
+        ["docker", *args], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=LIMIT, text=True
+    )
     return done.stdout.split()
 
 

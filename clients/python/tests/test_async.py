@@ -17,7 +17,6 @@ from abx import (
     SessionInfo,
     SessionNotFoundError,
 )
-
 from conftest import IMAGE, LIMIT, World
 
 T = TypeVar("T")

@@ -26,7 +26,6 @@ from abx import (
     SessionInfo,
     errors,
 )
-
 from conftest import IMAGE, LIMIT, World, until
 
 
@@ -66,7 +65,9 @@ def test_the_daemon_is_started_when_it_is_needed(world: World) -> None:
     other.call("daemon.shutdown")
 
 
-def test_a_program_that_is_missing_is_said_with_what_to_do(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_is_missing_is_said_with_what_to_do(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(DaemonUnreachableError) as refused:
         Client(program="/no/such/abx").info()
     assert "/no/such/abx" in str(refused.value) and "install abx" in str(refused.value)
@@ -126,7 +127,9 @@ def test_a_call_that_breaks_off_says_that_it_may_have_been_done(engine: World) -
     thread = threading.Thread(target=ask)
     thread.start()
     other = engine.client()
-    until("the command to run", lambda: any(each.status == "running" for each in other.exec_list("a")) or None)
+    until(
+        "the command to run", lambda: any(each.status == "running" for each in other.exec_list("a")) or None
+    )
     kill(other)
     thread.join(LIMIT)
     assert len(failures) == 1 and "may have been done" in str(failures[0])
@@ -248,7 +251,9 @@ def test_a_frozen_subscriber_hears_everything_in_the_end(world: World) -> None:
         found = [events.wait_for(lambda event: True, LIMIT) for _ in range(count)]
     numbers = {int((event.session or "").split("-")[0]) for event in found}
     assert numbers == set(range(count)), "what it was too slow for came again from where it was"
-    assert [event.seq for event in found] == sorted({event.seq for event in found}), "in order, and none twice"
+    assert [event.seq for event in found] == sorted({event.seq for event in found}), (
+        "in order, and none twice"
+    )
 
 
 def test_asynchronous_events(world: World) -> None:
@@ -266,13 +271,17 @@ def test_asynchronous_events(world: World) -> None:
             with pytest.raises(TimeoutError):
                 await events.wait_for(lambda event: True, 0.05)
             save(blocking, "c")
-            assert (await events.wait_for(lambda event: True, LIMIT)).session == "c", "a wait that ended loses nothing"
+            assert (await events.wait_for(lambda event: True, LIMIT)).session == "c", (
+                "a wait that ended loses nothing"
+            )
         assert await events.next() is None
 
     asyncio.run(asyncio.wait_for(work(), LIMIT))
 
 
-def test_an_engine_that_is_away_is_said_with_its_addresses(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_is_away_is_said_with_its_addresses(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///no/such/engine.sock")
     with pytest.raises(EngineUnavailableError) as refused:
         world.client().start("a", image=IMAGE)
@@ -284,10 +293,22 @@ def test_every_kind_and_every_method_of_the_daemon_is_known(world: World) -> Non
     assert set(document["components"]["errors"]) - set(errors.KINDS) == set()
     source = Path(errors.__file__).parent
     said = "".join(path.read_text(encoding="utf-8") for path in source.glob("*.py"))
-    #: Said otherwise: `exec.run` and `exec.logs` by raw streams, files of the older tools by the command line.
-    left_out = {"daemon.shutdown", "rpc.discover", "exec.run", "exec.logs", "session.import", "event.unsubscribe"}
+    #: Said otherwise: `exec.run` and `exec.logs` by raw streams, files of the older tools by the command
+    #: line.
+    left_out = {
+        "daemon.shutdown",
+        "rpc.discover",
+        "exec.run",
+        "exec.logs",
+        "session.import",
+        "event.unsubscribe",
+    }
     missing = [method["name"] for method in document["methods"] if f'"{method["name"]}"' not in said]
-    known = [name for name in missing if name.split(".")[0] in ("session", "snapshot", "exec", "file", "store", "event")]
+    known = [
+        name
+        for name in missing
+        if name.split(".")[0] in ("session", "snapshot", "exec", "file", "store", "event")
+    ]
     assert set(known) - left_out == set()
 
 

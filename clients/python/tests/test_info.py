@@ -19,7 +19,6 @@ from abx import (
     SessionNotFoundError,
 )
 from abx.models import format_time, parse_time
-
 from conftest import World
 
 STORED: Dict[str, Any] = {
@@ -35,7 +34,12 @@ STORED: Dict[str, Any] = {
     "createdAt": "2026-03-04T08:15:30+08:00",
     "lastConnected": None,
     "metadata": {"n": 3},
-    "config": {"name": "dev env", "sandbox_template": "python-3.12", "ttl": 86400, "envs": {"LANG": "C.UTF-8"}},
+    "config": {
+        "name": "dev env",
+        "sandbox_template": "python-3.12",
+        "ttl": 86400,
+        "envs": {"LANG": "C.UTF-8"},
+    },
     "unknownField": {"a": [1, 2]},
 }
 
@@ -53,14 +57,16 @@ def test_a_session_is_read_and_written_under_either_spelling() -> None:
     assert written["unknownField"] == {"a": [1, 2]}
     assert SessionInfo.model_validate(written) == info
     assert SessionInfo.model_validate_json(info.model_dump_json()) == info
-    snake = SessionInfo.model_validate({"name": "a", "sandbox_id": "s", "last_connected": "2026-03-04 08:15:30"})
+    snake = SessionInfo.model_validate(
+        {"name": "a", "sandbox_id": "s", "last_connected": "2026-03-04 08:15:30"}
+    )
     assert snake == SessionInfo(
         name="a", sandboxId="s", lastConnected="2026-03-04T08:15:30Z", created_at=snake.created_at
     )
     assert "tok-not-a-real-one" not in repr(info), "a token is not shown by accident"
     assert SessionConfig(sandboxTemplate="x").sandbox_template == "x"
     with pytest.raises(AttributeError):
-        info.sandboxid
+        getattr(info, "sandboxid")  # noqa: B009
     for wrong in ({"sandboxId": "x"}, {"name": ""}, {"name": "a", "createdAt": "yesterday"}, ["name"]):
         with pytest.raises((ValueError, TypeError)):
             SessionInfo.model_validate(wrong)  # type: ignore[arg-type]
@@ -74,7 +80,9 @@ def test_times_are_read_with_any_number_of_digits(text: str) -> None:
     time = parse_time(text)
     assert time == datetime(2026, 3, 4, 8, 15, 30, 250_000, timezone.utc)
     assert format_time(time) == "2026-03-04T08:15:30.250Z"
-    assert time is not None and format_time(time.astimezone(timezone(timedelta(hours=8)))) == format_time(time)
+    assert time is not None and format_time(time.astimezone(timezone(timedelta(hours=8)))) == format_time(
+        time
+    )
 
 
 def test_a_store_keeps_all_of_a_description(world: World) -> None:
@@ -117,7 +125,9 @@ def test_files_of_the_older_sdk_are_taken_over_and_left_as_they_are(world: World
     directory = world.directory / "old"
     directory.mkdir()
     (directory / "dev_env.json").write_text(json.dumps(STORED), encoding="utf-8")
-    (directory / "bom.json").write_text('\ufeff{"name":"bom","sandboxId":"b","metadata":{}}', encoding="utf-8")
+    (directory / "bom.json").write_text(
+        '\ufeff{"name":"bom","sandboxId":"b","metadata":{}}', encoding="utf-8"
+    )
     (directory / "torn.json").write_text('{"name": "torn", "sand')
     (directory / "nul.json").write_bytes(b"\0" * 100)
     (directory / "latin1.json").write_bytes(b'{"name":"caf\xe9"}')

@@ -17,7 +17,9 @@ def test_the_programs_of_the_readme_run(engine: World) -> None:
     if not docker("images", "-q", "debian:stable-slim"):
         # Elsewhere the engine pulls it.
         assert docker("pull", "debian:stable-slim")
-    programs = re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    programs = re.findall(
+        r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
     assert len(programs) == 6
     # As a reader has it: abx on PATH.
     path = os.pathsep.join([str(Path(engine.program).parent), os.environ["PATH"]])

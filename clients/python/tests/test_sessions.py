@@ -21,13 +21,17 @@ from abx import (
     SessionNotFoundError,
     WrongStateError,
 )
-
 from conftest import IMAGE, World
 
 
 def test_what_users_of_the_older_sdk_write(manager: SessionManager) -> None:
     sandbox = manager.start(
-        "my project", template="base", timeout=600, metadata={"owner": "team-a"}, envs={"TOKEN": "t"}, image=IMAGE
+        "my project",
+        template="base",
+        timeout=600,
+        metadata={"owner": "team-a"},
+        envs={"TOKEN": "t"},
+        image=IMAGE,
     )
     assert sandbox.id and sandbox.name == "my project"
     assert sandbox.commands.run("echo hello $TOKEN").stdout == "hello t\n"
@@ -85,6 +89,7 @@ def test_a_session_is_saved_gone_back_forked_and_removed(manager: SessionManager
     sandbox.files.write("/root/state", "first")
     saved = sandbox.save(snapshot="one", note="before", on_progress=heard.append)
     assert (saved.session.status, saved.snapshot.name, saved.snapshot.note) == ("saved", "one", "before")
+    assert [progress.text for progress in heard] == ["saving one"]
     sandbox.resume()
     sandbox.files.write("/root/state", "second")
     fork = sandbox.fork("b", snapshot="one")
@@ -121,7 +126,11 @@ def test_output_of_any_length_and_any_bytes(manager: SessionManager) -> None:
     assert run("cat", stdin=data).stdout_bytes == data
     assert run(["sh", "-c", "cat >&2; exit 7"], stdin="ä").stderr == "ä"
     heard: List[str] = []
-    result = run("printf 'a\\303'; printf '\\244\\n'; echo no >&2; exit 3", on_stdout=heard.append, on_stderr=heard.append)
+    result = run(
+        "printf 'a\\303'; printf '\\244\\n'; echo no >&2; exit 3",
+        on_stdout=heard.append,
+        on_stderr=heard.append,
+    )
     assert (result.exit_code, result.stdout, result.stderr, result.ok) == (3, "aä\n", "no\n", False)
     assert sorted("".join(heard)) == sorted("aä\nno\n"), "a character is not told in halves"
     assert run(["printf", "%s", "$(id) 'x' \"y\""]).stdout == "$(id) 'x' \"y\"", "words are no script"
@@ -188,7 +197,9 @@ def test_files_in_every_size(manager: SessionManager) -> None:
     files.remove("/tmp/deep")
     assert not files.exists("/tmp/deep")
     sandbox.stop()
-    assert files.read("/tmp/new/big", format="bytes") == big[:-1], "a session need not run for its files to be read"
+    assert files.read("/tmp/new/big", format="bytes") == big[:-1], (
+        "a session need not run for its files to be read"
+    )
 
 
 def test_a_terminal(manager: SessionManager) -> None:

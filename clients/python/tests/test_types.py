@@ -12,7 +12,7 @@ pytest.importorskip("mypy")
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
-USE = '''
+USE = """
 from abx import AsyncSessionManager, CommandResult, LocalSessionStore, SessionInfo, SessionManager
 
 def blocking(manager: SessionManager) -> None:
@@ -29,13 +29,15 @@ async def asynchronous(manager: AsyncSessionManager) -> None:
     sandbox = await manager.connect("a")
     text: str = (await sandbox.commands.run("true")).stdout
     sandbox.kill()  # error
-'''
+"""
 
 
 def mypy(*args: str) -> "subprocess.CompletedProcess[str]":
     """Runs mypy to its end."""
     command = [sys.executable, "-m", "mypy", "--config-file", str(PACKAGE / "pyproject.toml"), *args]
-    return subprocess.run(command, cwd=PACKAGE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300, text=True)
+    return subprocess.run(
+        command, cwd=PACKAGE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300, text=True
+    )
 
 
 def test_the_package_and_its_tests_are_typed_strictly(tmp_path: Path) -> None:
@@ -50,3 +52,13 @@ def test_programs_that_use_it_are_checked(tmp_path: Path) -> None:
     wrong = {number for number, line in enumerate(USE.splitlines(), 1) if line.endswith("# error")}
     told = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line}
     assert told == wrong, done.stdout
+
+
+def test_the_code_is_formatted_and_has_no_lint() -> None:
+    pytest.importorskip("ruff")
+    for args in (["format", "--check"], ["check"]):
+        command = [sys.executable, "-m", "ruff", *args, "--no-cache", "."]
+        done = subprocess.run(
+            command, cwd=PACKAGE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, text=True
+        )
+        assert done.returncode == 0, done.stdout

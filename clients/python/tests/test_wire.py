@@ -53,7 +53,9 @@ def test_frames_are_whole_however_they_come_and_a_long_one_is_refused() -> None:
         frames.next()
 
 
-def test_the_socket_is_where_the_programs_look_for_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_socket_is_where_the_programs_look_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("ABX_SOCKET", raising=False)
     monkeypatch.delenv("ABX_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -76,7 +78,11 @@ def test_errors_are_of_the_class_of_their_kind_and_keep_their_hint() -> None:
     data = {"kind": "session_not_found", "hint": "abx ls", "causes": ["because"]}
     error = errors.from_wire({"code": 1, "message": "no session", "data": data})
     assert isinstance(error, abx.SessionNotFoundError)
-    assert (error.code, error.kind, str(error)) == (1, "session_not_found", "no session: because\nHint: abx ls")
+    assert (error.code, error.kind, str(error)) == (
+        1,
+        "session_not_found",
+        "no session: because\nHint: abx ls",
+    )
     newer = errors.from_wire({"code": 99, "message": "x", "data": {"kind": "of_tomorrow"}})
     assert isinstance(newer, abx.InternalError) and newer.kind == "of_tomorrow"
     wrong = errors.from_wire({"code": -32602, "message": "x", "data": {"kind": "invalid_params"}})
@@ -96,7 +102,10 @@ def test_a_command_without_input_is_followed_where_its_output_stopped() -> None:
     exchange.answered(b'{"exec":"e","durable":true,"protocol":1}')
     assert exchange.take(_wire.STDOUT, b"abc") == ("stdout", b"abc")
     assert exchange.can_go_on(abx.ShuttingDownError("stopping"))
-    follow = {key: exchange.opening.get(key) for key in ("follow", "stdout_from", "stderr_from", "key", "timeout_ms")}
+    follow = {
+        key: exchange.opening.get(key)
+        for key in ("follow", "stdout_from", "stderr_from", "key", "timeout_ms")
+    }
     assert follow == {"follow": "e", "stdout_from": 3, "stderr_from": 0, "key": None, "timeout_ms": None}
     exchange.answered(b'{"exec":"e","durable":true,"protocol":1,"stdout_from":10}')
     assert exchange.lost_bytes == 7

@@ -1,9 +1,9 @@
 """Named, persistent sandboxes: the Python client of abxd.
 
-    from abx import SessionManager
+from abx import SessionManager
 
-    sandbox = SessionManager().start("my-project")
-    print(sandbox.commands.run("echo hello").stdout)
+sandbox = SessionManager().start("my-project")
+print(sandbox.commands.run("echo hello").stdout)
 """
 
 from ._async_connection import AsyncExecStream

@@ -50,7 +50,9 @@ class AsyncConnection:
     ``on_message`` gets each notification, and None at the end; while it waits, nothing more is read.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, on_message: OnMessage) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, on_message: OnMessage
+    ) -> None:
         self._reader = reader
         self._writer = writer
         self._on_message = on_message
@@ -104,7 +106,8 @@ class AsyncConnection:
         except asyncio.TimeoutError:
             self._cancel(number)
             raise CallTimeoutError(
-                f"{method} was not answered within {limit:g} s; what it began goes on", hint="abx ls shows how it stands"
+                f"{method} was not answered within {limit:g} s; what it began goes on",
+                hint="abx ls shows how it stands",
             ) from None
         except asyncio.CancelledError:
             self._cancel(number)
@@ -129,10 +132,7 @@ class AsyncConnection:
 
     async def _receive(self) -> None:
         lines = _wire.LineBuffer()
-        failure: Exception = ConnectionLostError(
-            "the daemon went away before it answered: what was asked may have been done, or may still be going on",
-            hint="look with session.get or abx ls, then ask again",
-        )
+        failure: AbxError = lost()
         try:
             while True:
                 data = await self._reader.read(_READ_BYTES)
@@ -172,8 +172,8 @@ class AsyncConnection:
 class AsyncExecStream:
     """The bytes of one command: read output, write input, resize, signal, wait.
 
-    Closing it before the end ends the command, unless it is detached or an attach. One task may read while another
-    writes. A command that takes no input is followed through a restart of the daemon.
+    Closing it before the end ends the command, unless it is detached or an attach. One task may read while
+    another writes. A command that takes no input is followed through a restart of the daemon.
     """
 
     def __init__(self, place: _launch.Place, exchange: Exchange) -> None:

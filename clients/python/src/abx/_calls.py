@@ -32,7 +32,8 @@ from .models import (
 
 T = TypeVar("T")
 
-#: Most bytes of a file that go into one message: that may have 8 MiB, and what JSON has to escape grows sixfold.
+#: Most bytes of a file that go into one message: that may have 8 MiB, and what JSON has to escape grows
+#: sixfold.
 MAX_WRITE_BYTES = 1024 * 1024
 
 Path = Union[str, "os.PathLike[str]"]
@@ -155,10 +156,16 @@ def verb(method: str, name: str, **params: Any) -> Call[Session]:
     return Call(method, {"name": name, **_given(**params)}, _session)
 
 
-def save(name: str, snapshot: Optional[str], note: Optional[str], keep: bool, op: Optional[str]) -> Call[Saved]:
+def save(
+    name: str, snapshot: Optional[str], note: Optional[str], keep: bool, op: Optional[str]
+) -> Call[Saved]:
     """``session.save``."""
     params = _given(name=name, snapshot=snapshot, note=note, keep_running=keep or None, op=op)
-    return Call("session.save", params, lambda made: Saved(_session(made["session"]), Snapshot.from_wire(made["snapshot"])))
+    return Call(
+        "session.save",
+        params,
+        lambda made: Saved(_session(made["session"]), Snapshot.from_wire(made["snapshot"])),
+    )
 
 
 def delete(name: str, keep_snapshots: bool) -> Call[Deleted]:
@@ -180,7 +187,9 @@ def update(
 
 def snapshots(name: Optional[str]) -> Call[List[Snapshot]]:
     """``snapshot.list``."""
-    return Call("snapshot.list", _given(name=name), lambda all: [Snapshot.from_wire(s) for s in all], repeatable=True)
+    return Call(
+        "snapshot.list", _given(name=name), lambda all: [Snapshot.from_wire(s) for s in all], repeatable=True
+    )
 
 
 def delete_snapshots(names: Sequence[str]) -> Call[List[str]]:
@@ -222,7 +231,12 @@ def exec_start(
 
 def execs(session: Optional[str]) -> Call[List[ExecInfo]]:
     """``exec.list``."""
-    return Call("exec.list", _given(session=session), lambda all: [ExecInfo.from_wire(e) for e in all], repeatable=True)
+    return Call(
+        "exec.list",
+        _given(session=session),
+        lambda all: [ExecInfo.from_wire(e) for e in all],
+        repeatable=True,
+    )
 
 
 def exec_kill(id: str, signal: Optional[int]) -> Call[ExecInfo]:
@@ -238,14 +252,19 @@ def exec_wait(id: str, timeout: Optional[float]) -> Call[ExecInfo]:
 def terminals(session: Optional[str]) -> Call[List[TerminalInfo]]:
     """``terminal.list``."""
     return Call(
-        "terminal.list", _given(session=session), lambda all: [TerminalInfo.from_wire(t) for t in all], repeatable=True
+        "terminal.list",
+        _given(session=session),
+        lambda all: [TerminalInfo.from_wire(t) for t in all],
+        repeatable=True,
     )
 
 
 def terminal_peek(session: str, terminal: str, scrollback: int) -> Call[List[str]]:
     """``terminal.peek``: the lines of the screen."""
     params = {"session": session, "terminal": terminal, "scrollback": scrollback}
-    return Call("terminal.peek", params, lambda screen: [str(line) for line in screen["lines"]], repeatable=True)
+    return Call(
+        "terminal.peek", params, lambda screen: [str(line) for line in screen["lines"]], repeatable=True
+    )
 
 
 def terminal_close(session: str, terminal: str) -> Call[None]:
@@ -262,7 +281,9 @@ def file_read(session: str, path: Path) -> Call[Tuple[bytes, bool]]:
     return Call("file.read", {"session": session, "path": os.fspath(path)}, read, repeatable=True)
 
 
-def file_write(session: str, path: Path, data: bytes, mode: Optional[int], create_dirs: bool) -> Call[WriteInfo]:
+def file_write(
+    session: str, path: Path, data: bytes, mode: Optional[int], create_dirs: bool
+) -> Call[WriteInfo]:
     """``file.write``, of at most :data:`MAX_WRITE_BYTES`."""
     params = _given(session=session, path=os.fspath(path), mode=mode, create_dirs=create_dirs, **encode(data))
     return Call("file.write", params, lambda done: WriteInfo(str(done["path"]), int(done["size_bytes"])))
@@ -274,7 +295,9 @@ def file_list(session: str, path: Optional[Path]) -> Call[Directory]:
     return Call("file.list", params, Directory.from_wire, repeatable=True)
 
 
-def events(since: int, session: Optional[str], kinds: Sequence[str], limit: Optional[int]) -> Call[List[Event]]:
+def events(
+    since: int, session: Optional[str], kinds: Sequence[str], limit: Optional[int]
+) -> Call[List[Event]]:
     """``event.list``."""
     params = _given(since=since, session=session, kinds=list(kinds) or None, limit=limit)
     return Call("event.list", params, lambda all: [Event.from_wire(e) for e in all], repeatable=True)
@@ -294,7 +317,9 @@ def store_load(name: str, namespace: Optional[str]) -> Call[Optional[SessionInfo
 def store_list(namespace: Optional[str]) -> Call[List[SessionInfo]]:
     """``store.list_all``."""
     params = _given(namespace=namespace)
-    return Call("store.list_all", params, lambda rows: [SessionInfo.from_row(row) for row in rows], repeatable=True)
+    return Call(
+        "store.list_all", params, lambda rows: [SessionInfo.from_row(row) for row in rows], repeatable=True
+    )
 
 
 def store_delete(name: str, namespace: Optional[str]) -> Call[bool]:

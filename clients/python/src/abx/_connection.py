@@ -20,7 +20,8 @@ from .models import Json, PtySize
 
 _READ_BYTES = 256 * 1024
 
-#: How long a daemon that is about to be gone is greeted again, and the time between two greetings, in seconds.
+#: How long a daemon that is about to be gone is greeted again, and the time between two greetings, in
+#: seconds.
 GREET_LIMIT, GREET_PAUSE = 10.0, 0.05
 
 
@@ -108,8 +109,8 @@ class Connection:
     ) -> Any:
         """Makes a call and waits for its answer, at most so many seconds.
 
-        Raises what the daemon answers, :class:`ConnectionLostError` and :class:`CallTimeoutError`; after the last two
-        the connection is of no more use.
+        Raises what the daemon answers, :class:`ConnectionLostError` and :class:`CallTimeoutError`; after the
+        last two the connection is of no more use.
         """
         self._number += 1
         deadline = None if limit is None else time.monotonic() + limit
@@ -126,7 +127,8 @@ class Connection:
                     return _wire.result(answer)
         except socket.timeout:
             raise CallTimeoutError(
-                f"{method} was not answered within {limit:g} s; what it began goes on", hint="abx ls shows how it stands"
+                f"{method} was not answered within {limit:g} s; what it began goes on",
+                hint="abx ls shows how it stands",
             ) from None
         except ConnectionLostError as error:
             raise lost(method) from error
@@ -206,10 +208,10 @@ def check_protocol(hello: Any) -> None:
         )
 
 
-def lost(method: str) -> ConnectionLostError:
+def lost(method: str = "what was asked") -> ConnectionLostError:
     """A call whose answer will not come."""
     return ConnectionLostError(
-        f"the daemon went away before it answered {method}: that may have been done, or may still be going on",
+        f"the daemon went away before it answered {method}: that may have been done, or may still go on",
         hint="look with session.get or abx ls, then ask again",
     )
 
@@ -217,8 +219,8 @@ def lost(method: str) -> ConnectionLostError:
 class ExecStream:
     """The bytes of one command: read output, write input, resize, signal, wait.
 
-    Closing it before the end ends the command, unless it is detached or an attach. One thread may read while another
-    writes. A command that takes no input is followed through a restart of the daemon.
+    Closing it before the end ends the command, unless it is detached or an attach. One thread may read while
+    another writes. A command that takes no input is followed through a restart of the daemon.
     """
 
     def __init__(self, place: _launch.Place, exchange: Exchange) -> None:

@@ -1,4 +1,6 @@
-"""A raw stream without a socket: what is sent to open it, what its frames say, and how it goes on after a loss."""
+"""A raw stream without a socket: what is sent to open it, what its frames say, and how it goes on after a
+loss.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,9 @@ import json
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from . import _wire
+from ._version import __version__
 from .errors import AbxError, ConnectionLostError, ProtocolError, ShuttingDownError, from_wire
 from .models import Json, PtySize
-from ._version import __version__
 
 #: How long a lost command is looked for, in seconds: a daemon restarts in less.
 FOLLOW_LIMIT = 30.0
@@ -94,8 +96,8 @@ class Exchange:
     def can_go_on(self, error: Optional[AbxError] = None) -> bool:
         """Whether the command may be followed on a new connection, and if so prepares that.
 
-        Input that was on its way when the connection ended is lost, so a command that is fed is not followed; on a
-        terminal, somebody sees it and types again.
+        Input that was on its way when the connection ended is lost, so a command that is fed is not followed;
+        on a terminal, somebody sees it and types again.
         """
         if error is not None and not isinstance(error, (ShuttingDownError, ConnectionLostError)):
             return False

@@ -14,7 +14,9 @@ from .errors import DaemonUnreachableError
 #: How long ``abx daemon start`` may take, in seconds. It ends by itself long before.
 START_LIMIT = 60.0
 
-_INSTALL_HINT = "install abx (cargo install --locked --path .), put it on PATH, or pass program='/path/to/abx'"
+_INSTALL_HINT = (
+    "install abx (cargo install --locked --path .), put it on PATH, or pass program='/path/to/abx'"
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,9 @@ class Place:
         if self.program:
             found = shutil.which(self.program)
             if found is None:
-                raise DaemonUnreachableError(f"{self.program} is not a program that can be run", hint=_INSTALL_HINT)
+                raise DaemonUnreachableError(
+                    f"{self.program} is not a program that can be run", hint=_INSTALL_HINT
+                )
             return found
         beside = os.path.join(os.path.expanduser("~"), ".cargo", "bin", "abx")
         found = shutil.which("abx") or shutil.which(beside)

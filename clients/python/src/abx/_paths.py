@@ -17,7 +17,9 @@ def home_dir(home: Optional[str] = None) -> str:
 
 
 def socket_path(home: Optional[str] = None, socket: Optional[str] = None) -> str:
-    """The socket: what is asked for, else ``ABX_SOCKET``, else the one of the home; a short one where that is too long."""
+    """The socket: what is asked for, else ``ABX_SOCKET``, else the one of the home; a short one where that is
+    too long.
+    """
     chosen = socket or os.environ.get("ABX_SOCKET")
     if chosen:
         path = _absolute(chosen)

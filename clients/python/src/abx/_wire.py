@@ -24,7 +24,9 @@ _HEADER_BYTES = 5
 
 def line(value: Mapping[str, Any]) -> bytes:
     """One JSON text and a newline."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
+    return (
+        json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
+    )
 
 
 def request(number: int, method: str, params: Mapping[str, Any]) -> bytes:
@@ -117,7 +119,9 @@ class FrameBuffer:
             return None
         length = int.from_bytes(self._bytes[1:_HEADER_BYTES], "big")
         if length > MAX_FRAME_BYTES:
-            raise ProtocolError(f"the daemon sent a frame of {length} bytes, over the limit of {MAX_FRAME_BYTES}")
+            raise ProtocolError(
+                f"the daemon sent a frame of {length} bytes, over the limit of {MAX_FRAME_BYTES}"
+            )
         if len(self._bytes) < _HEADER_BYTES + length:
             return None
         kind = self._bytes[0]

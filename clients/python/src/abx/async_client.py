@@ -12,8 +12,10 @@ from . import _calls, _launch
 from ._async_connection import AsyncConnection, AsyncExecStream
 from ._calls import Call, MountLike, Path, PortLike
 from ._exchange import Exchange, opening
+from ._output import Collector, OnProgress, progress
+from ._tar import copy_in, copy_out, finished, pack, unpack
 from .async_events import AsyncEventStream
-from .client import Collector, Input, OnProgress, client_name, copy_in, copy_out, finished, pack, progress, unpack
+from .client import Input, client_name
 from .errors import ConnectionLostError
 from .models import (
     CommandResult,
@@ -39,11 +41,13 @@ OnText = Callable[[str], Any]
 
 
 class AsyncClient:
-    """A client of the daemon for one event loop at a time. All calls share a connection, and none waits for another.
+    """A client of the daemon for one event loop at a time. All calls share a connection, and none waits for
+    another.
 
-    The daemon is started where none listens, unless ``autostart`` is off. ``home`` and ``socket`` are those of
-    ``abx --home`` and ``--socket``; ``program`` is the program ``abx`` if it is not on PATH. ``timeout`` limits how long
-    any call may wait for its answer, in seconds. A call that is cancelled leaves what it began going on.
+    The daemon is started where none listens, unless ``autostart`` is off. ``home`` and ``socket`` are those
+    of ``abx --home`` and ``--socket``; ``program`` is the program ``abx`` if it is not on PATH. ``timeout``
+    limits how long any call may wait for its answer, in seconds. A call that is cancelled leaves what it
+    began going on.
     """
 
     def __init__(
@@ -186,7 +190,9 @@ class AsyncClient:
     ) -> Session:
         """Starts a new session from a snapshot of this one, taken now if none is named."""
         op = _calls.operation() if on_progress else None
-        return await self._do(_calls.verb("session.fork", name, new_name=new_name, snapshot=snapshot, op=op), on_progress)
+        return await self._do(
+            _calls.verb("session.fork", name, new_name=new_name, snapshot=snapshot, op=op), on_progress
+        )
 
     async def rename(self, name: str, new_name: str) -> Session:
         """Gives a session another name."""
@@ -229,8 +235,9 @@ class AsyncClient:
     ) -> CommandResult:
         """Runs a command to its end. A list is program and arguments, text a script of the sandbox's shell.
 
-        Output may be of any length; the callbacks get it as text, as it comes. The command ends with this call, also
-        where that is interrupted. Raises :class:`CommandExitError` with ``check``, where it ends with another code than 0.
+        Output may be of any length; the callbacks get it as text, as it comes. The command ends with this
+        call, also where that is interrupted. Raises :class:`CommandExitError` with ``check``, where it ends
+        with another code than 0.
         """
         stream = await self.exec(
             session,
@@ -292,12 +299,18 @@ class AsyncClient:
         timeout: Optional[float] = None,
         key: Optional[str] = None,
     ) -> ExecInfo:
-        """Starts a command that goes on without its caller; asking again with the same ``key`` gives the same one."""
+        """Starts a command that goes on without its caller; asking again with the same ``key`` gives the same
+        one.
+        """
         return await self._do(_calls.exec_start(session, _calls.argv(cmd), env, cwd, user, timeout, key))
 
-    async def exec_follow(self, session: str, id: str, *, stdout_from: int = 0, stderr_from: int = 0) -> AsyncExecStream:
+    async def exec_follow(
+        self, session: str, id: str, *, stdout_from: int = 0, stderr_from: int = 0
+    ) -> AsyncExecStream:
         """The output of a command that runs already, as far as it is kept, and on."""
-        return await self.open_stream(opening(session, follow=id, stdout_from=stdout_from, stderr_from=stderr_from))
+        return await self.open_stream(
+            opening(session, follow=id, stdout_from=stdout_from, stderr_from=stderr_from)
+        )
 
     async def exec_list(self, session: Optional[str] = None) -> List[ExecInfo]:
         """Commands, oldest first."""
@@ -325,7 +338,8 @@ class AsyncClient:
         scrollback: int = 0,
         agent: Optional[str] = None,
     ) -> AsyncExecStream:
-        """Attaches to a terminal of a session, which is opened if it is not there; closing the stream detaches.
+        """Attaches to a terminal of a session, which is opened if it is not there; closing the stream
+        detaches.
 
         ``agent`` is ``usual``, ``resume`` or ``fresh``, and starts the session's agent in place of a command.
         """
@@ -416,8 +430,9 @@ class AsyncClient:
     ) -> AsyncEventStream:
         """Events as they come; with ``since``, first those after that number that are kept.
 
-        It is subscribed by ``async with`` or the first ``await`` on it: nothing that happens afterwards is missed. A
-        daemon that goes away is waited for, ``reconnect`` seconds long (None for ever), and events go on where they were.
+        It is subscribed by ``async with`` or the first ``await`` on it: nothing that happens afterwards is
+        missed. A daemon that goes away is waited for, ``reconnect`` seconds long (None for ever), and events
+        go on where they were.
         """
         return AsyncEventStream(self.place, self.name, since, session, kinds, reconnect)
 

@@ -13,12 +13,15 @@ from .errors import AbxError, ConnectionLostError
 from .events import Following, is_passing, pause
 from .models import Event, Json
 
-#: Messages that wait to be taken. Whoever takes none has the daemon wait, and then hears what is kept from there on.
+#: Messages that wait to be taken. Whoever takes none has the daemon wait, and then hears what is kept from
+#: there on.
 _WAITING_MESSAGES = 1000
 
 
 class AsyncEventStream:
-    """An asynchronous iterator of events. It is subscribed with the first ``await`` on it, or ``async with``."""
+    """An asynchronous iterator of events. It is subscribed with the first ``await`` on it, or ``async
+    with``.
+    """
 
     def __init__(
         self,

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import inspect
 from types import TracebackType
-from typing import Any, AsyncIterator, Callable, List, Literal, Mapping, Optional, Sequence, Type, Union, overload
+from typing import (
+    Any,
+    AsyncIterator,
+    Callable,
+    List,
+    Literal,
+    Mapping,
+    Optional,
+    Sequence,
+    Type,
+    Union,
+    overload,
+)
 from weakref import WeakValueDictionary
 
 from ._async_connection import AsyncExecStream
@@ -33,7 +45,9 @@ OnBytes = Callable[[bytes], Any]
 class AsyncCommandHandle:
     """A command that runs in the background."""
 
-    def __init__(self, client: AsyncClient, session: str, id: str, stream: Optional[AsyncExecStream] = None) -> None:
+    def __init__(
+        self, client: AsyncClient, session: str, id: str, stream: Optional[AsyncExecStream] = None
+    ) -> None:
         self._client = client
         self._session = session
         self._stream = stream
@@ -140,8 +154,9 @@ class AsyncCommands:
     ) -> Union[CommandResult, AsyncCommandHandle]:
         """Runs a command to its end, or starts it with ``background=True``.
 
-        ``stdin`` is its input; True, in the background, for input that is sent later. ``timeout`` is in seconds; the code
-        is then 124. Raises :class:`CommandExitError` with ``check``, where it ends with another code than 0.
+        ``stdin`` is its input; True, in the background, for input that is sent later. ``timeout`` is in
+        seconds; the code is then 124. Raises :class:`CommandExitError` with ``check``, where it ends with
+        another code than 0.
         """
         session = self._session()
         if background:
@@ -182,9 +197,13 @@ class AsyncCommands:
         timeout: Optional[float],
     ) -> AsyncCommandHandle:
         if stdin is None or stdin is False:
-            started = await self._client.exec_start(session, cmd, env=envs, cwd=cwd, user=user, timeout=timeout)
+            started = await self._client.exec_start(
+                session, cmd, env=envs, cwd=cwd, user=user, timeout=timeout
+            )
             return AsyncCommandHandle(self._client, session, started.id)
-        stream = await self._client.exec(session, cmd, env=envs, cwd=cwd, user=user, stdin=True, timeout=timeout)
+        stream = await self._client.exec(
+            session, cmd, env=envs, cwd=cwd, user=user, stdin=True, timeout=timeout
+        )
         handle = AsyncCommandHandle(self._client, session, stream.id, stream)
         if not isinstance(stdin, bool):
             await handle.send_stdin(stdin)
@@ -200,10 +219,10 @@ class AsyncFiles:
         self._session = session
 
     @overload
-    async def read(self, path: Path, format: Literal['text'] = ...) -> str: ...
+    async def read(self, path: Path, format: Literal["text"] = ...) -> str: ...
 
     @overload
-    async def read(self, path: Path, format: Literal['bytes']) -> bytes: ...
+    async def read(self, path: Path, format: Literal["bytes"]) -> bytes: ...
 
     async def read(self, path: Path, format: str = "text") -> Union[str, bytes]:
         """A whole file, as text or with ``format="bytes"``.
@@ -213,9 +232,13 @@ class AsyncFiles:
         data = await self._client.read_file(self._session(), path)
         return data if format == "bytes" else data.decode("utf-8", "replace")
 
-    async def write(self, path: Path, data: Data, *, mode: Optional[int] = None, create_dirs: bool = True) -> WriteInfo:
+    async def write(
+        self, path: Path, data: Data, *, mode: Optional[int] = None, create_dirs: bool = True
+    ) -> WriteInfo:
         """Puts a file in place; directories above it are made."""
-        return await self._client.write_file(self._session(), path, whole(data), mode=mode, create_dirs=create_dirs)
+        return await self._client.write_file(
+            self._session(), path, whole(data), mode=mode, create_dirs=create_dirs
+        )
 
     async def list(self, path: Optional[Path] = None) -> Directory:
         """What is in a directory."""
@@ -319,7 +342,9 @@ class AsyncPty:
         timeout: Optional[float] = None,
         cmd: Union[str, Sequence[str]] = (),
     ) -> AsyncPtyHandle:
-        """Starts a program on a terminal of its own: the shell, if none is named. It ends when the handle is closed."""
+        """Starts a program on a terminal of its own: the shell, if none is named. It ends when the handle is
+        closed.
+        """
         words: Sequence[str] = ["/bin/sh", "-l"] if not cmd else [cmd] if isinstance(cmd, str) else cmd
         stream = await self._client.exec(
             self._session(),
@@ -343,7 +368,9 @@ class AsyncPty:
         scrollback: int = 0,
         agent: Optional[str] = None,
     ) -> AsyncPtyHandle:
-        """Attaches to a named terminal, as ``abx attach`` does: it is opened if it is not there, and stays when left."""
+        """Attaches to a named terminal, as ``abx attach`` does: it is opened if it is not there, and stays
+        when left.
+        """
         stream = await self._client.attach(
             self._session(),
             cmd,

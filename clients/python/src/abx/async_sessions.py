@@ -7,9 +7,9 @@ from typing import Dict, List, Mapping, Optional, Sequence
 
 from . import _calls, _paths
 from ._calls import MountLike, Path, PortLike
+from ._output import OnProgress
 from .async_client import AsyncClient
 from .async_sandbox import AsyncSandbox
-from .client import OnProgress
 from .errors import AbxError, SessionAlreadyExistsError, SessionNotFoundError
 from .info import SessionInfo
 from .models import Limits, Session
@@ -19,13 +19,16 @@ from .sessions import DEFAULT_TIMEOUT, Imported, described, namespace, read_file
 class AsyncLocalSessionStore:
     """Descriptions of sandboxes by name, kept by the daemon.
 
-    Each ``base_dir`` has names of its own. Without one it is the daemon's table: sessions that the daemon runs are in it
-    too, and can be loaded and listed, but are deleted only by :meth:`AsyncSessionManager.stop` with ``kill=True``.
+    Each ``base_dir`` has names of its own. Without one it is the daemon's table: sessions that the daemon
+    runs are in it too, and can be loaded and listed, but are deleted only by :meth:`AsyncSessionManager.stop`
+    with ``kill=True``.
     """
 
     def __init__(self, base_dir: Optional[Path] = None, *, client: Optional[AsyncClient] = None) -> None:
         self.client = client or AsyncClient()
-        self.base_dir = _paths.default_store_dir() if base_dir is None else os.path.expanduser(os.fspath(base_dir))
+        self.base_dir = (
+            _paths.default_store_dir() if base_dir is None else os.path.expanduser(os.fspath(base_dir))
+        )
         self.namespace = namespace(base_dir)
 
     async def save(self, info: SessionInfo) -> None:
@@ -39,7 +42,9 @@ class AsyncLocalSessionStore:
             if self.namespace is not None:
                 raise
             there = await self.client.get(info.name)
-            changes: Dict[str, Optional[str]] = {key: None for key in there.metadata if key not in info.metadata}
+            changes: Dict[str, Optional[str]] = {
+                key: None for key in there.metadata if key not in info.metadata
+            }
             changes.update(info.metadata)
             await self.client.update(info.name, metadata=changes)
 
@@ -68,7 +73,9 @@ class AsyncLocalSessionStore:
         return await self.load(name) is not None
 
     async def import_files(self) -> Imported:
-        """Takes over the JSON files that the older SDK left in ``base_dir``. They stay, and what is here already wins."""
+        """Takes over the JSON files that the older SDK left in ``base_dir``. They stay, and what is here
+        already wins.
+        """
         found, problems = read_files(self.base_dir)
         names = []
         for info in found:
@@ -84,8 +91,8 @@ class AsyncLocalSessionStore:
 class AsyncSessionManager:
     """Starts, finds and ends sessions by name.
 
-    With a ``store`` that has a ``base_dir``, the manager knows the sessions of that store alone. Names of sessions that run
-    are unique all the same: ``abx attach`` has to know which is meant.
+    With a ``store`` that has a ``base_dir``, the manager knows the sessions of that store alone. Names of
+    sessions that run are unique all the same: ``abx attach`` has to know which is meant.
     """
 
     def __init__(
@@ -120,8 +127,8 @@ class AsyncSessionManager:
         profile: Optional[str] = None,
         on_progress: Optional[OnProgress] = None,
     ) -> AsyncSandbox:
-        """Starts a session. ``timeout`` is in seconds, 0 for never, 600 if not told otherwise: it is stopped then, and
-        keeps its files.
+        """Starts a session. ``timeout`` is in seconds, 0 for never, 600 if not told otherwise: it is stopped
+        then, and keeps its files.
 
         Raises :class:`SessionAlreadyExistsError`.
         """

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import codecs
-import io
 import os
 import sys
-import tarfile
 import threading
 from types import TracebackType
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union
+from typing import Any, List, Mapping, Optional, Sequence, Type, TypeVar, Union
 
 from . import _calls, _launch
 from ._calls import Call, MountLike, Path, PortLike
 from ._connection import Connection, ExecStream
 from ._exchange import Exchange, opening
-from .errors import CommandExitError, ConnectionLostError, SandboxFileNotFoundError
+from ._output import Collector, OnProgress, OnText, progress
+from ._tar import copy_in, copy_out, finished, pack, unpack
+from .errors import ConnectionLostError
 from .events import EventStream
 from .models import (
     CommandResult,
@@ -26,7 +25,6 @@ from .models import (
     ExecInfo,
     Json,
     Limits,
-    Progress,
     PtySize,
     Saved,
     Session,
@@ -37,8 +35,6 @@ from .models import (
 
 T = TypeVar("T")
 
-OnText = Callable[[str], None]
-OnProgress = Callable[[Progress], None]
 Input = Union[str, bytes]
 
 #: Connections that are kept for the next call.
@@ -54,9 +50,9 @@ def client_name() -> str:
 class Client:
     """A client of the daemon. Threads may share it; each call has a connection to itself while it lasts.
 
-    The daemon is started where none listens, unless ``autostart`` is off. ``home`` and ``socket`` are those of
-    ``abx --home`` and ``--socket``; ``program`` is the program ``abx`` if it is not on PATH. ``timeout`` limits how long
-    any call may wait for its answer, in seconds.
+    The daemon is started where none listens, unless ``autostart`` is off. ``home`` and ``socket`` are those
+    of ``abx --home`` and ``--socket``; ``program`` is the program ``abx`` if it is not on PATH. ``timeout``
+    limits how long any call may wait for its answer, in seconds.
     """
 
     def __init__(
@@ -198,7 +194,9 @@ class Client:
     ) -> Session:
         """Starts a new session from a snapshot of this one, taken now if none is named."""
         op = _calls.operation() if on_progress else None
-        return self._do(_calls.verb("session.fork", name, new_name=new_name, snapshot=snapshot, op=op), on_progress)
+        return self._do(
+            _calls.verb("session.fork", name, new_name=new_name, snapshot=snapshot, op=op), on_progress
+        )
 
     def rename(self, name: str, new_name: str) -> Session:
         """Gives a session another name."""
@@ -241,8 +239,9 @@ class Client:
     ) -> CommandResult:
         """Runs a command to its end. A list is program and arguments, text a script of the sandbox's shell.
 
-        Output may be of any length; the callbacks get it as text, as it comes. The command ends with this call, also
-        where that is interrupted. Raises :class:`CommandExitError` with ``check``, where it ends with another code than 0.
+        Output may be of any length; the callbacks get it as text, as it comes. The command ends with this
+        call, also where that is interrupted. Raises :class:`CommandExitError` with ``check``, where it ends
+        with another code than 0.
         """
         stream = self.exec(
             session,
@@ -299,7 +298,9 @@ class Client:
         timeout: Optional[float] = None,
         key: Optional[str] = None,
     ) -> ExecInfo:
-        """Starts a command that goes on without its caller; asking again with the same ``key`` gives the same one."""
+        """Starts a command that goes on without its caller; asking again with the same ``key`` gives the same
+        one.
+        """
         return self._do(_calls.exec_start(session, _calls.argv(cmd), env, cwd, user, timeout, key))
 
     def exec_follow(self, session: str, id: str, *, stdout_from: int = 0, stderr_from: int = 0) -> ExecStream:
@@ -332,7 +333,8 @@ class Client:
         scrollback: int = 0,
         agent: Optional[str] = None,
     ) -> ExecStream:
-        """Attaches to a terminal of a session, which is opened if it is not there; closing the stream detaches.
+        """Attaches to a terminal of a session, which is opened if it is not there; closing the stream
+        detaches.
 
         ``agent`` is ``usual``, ``resume`` or ``fresh``, and starts the session's agent in place of a command.
         """
@@ -423,8 +425,8 @@ class Client:
     ) -> EventStream:
         """Events as they come; with ``since``, first those after that number that are kept.
 
-        It is subscribed when this returns: nothing that happens afterwards is missed. A daemon that goes away is waited
-        for, ``reconnect`` seconds long (None for ever), and events go on where they were.
+        It is subscribed when this returns: nothing that happens afterwards is missed. A daemon that goes away
+        is waited for, ``reconnect`` seconds long (None for ever), and events go on where they were.
         """
         return EventStream(self.place, self.name, since, session, kinds, reconnect)
 
@@ -504,48 +506,6 @@ class Client:
         connection.close()
 
 
-def progress(message: Json, op: Optional[str]) -> Optional[Progress]:
-    """The progress of an operation that a notification tells, if it does."""
-    params = message.get("params")
-    if message.get("method") != "event" or not isinstance(params, dict) or op is None:
-        return None
-    data = params.get("data")
-    named = params.get("op", data.get("op") if isinstance(data, dict) else None)
-    if params.get("kind") != "progress" or named != op:
-        return None
-    return Progress.from_wire(params)
-
-
-class Collector:
-    """Puts together what a command writes, and passes it on as text."""
-
-    def __init__(self, on_stdout: Optional[OnText], on_stderr: Optional[OnText]) -> None:
-        self._told = {"stdout": on_stdout, "stderr": on_stderr}
-        self._parts: Dict[str, List[bytes]] = {"stdout": [], "stderr": []}
-        decoder = codecs.getincrementaldecoder("utf-8")
-        self._decoders = {name: decoder("replace") for name in self._parts}
-
-    def add(self, name: str, data: bytes, final: bool = False) -> Tuple[Optional[OnText], str]:
-        """Takes a piece, and gives whom to tell of it and what."""
-        self._parts[name].append(data)
-        told = self._told[name]
-        return told, self._decoders[name].decode(data, final) if told else ""
-
-    def end(self) -> List[Tuple[Optional[OnText], str]]:
-        """What is left to tell."""
-        return [self.add(name, b"", final=True) for name in self._parts]
-
-    def result(
-        self, ended: Tuple[int, Optional[str]], id: str, lost_bytes: int, check: bool
-    ) -> CommandResult:
-        """The whole; raises :class:`CommandExitError` where it was to succeed and did not."""
-        stdout, stderr = (b"".join(self._parts[name]) for name in ("stdout", "stderr"))
-        result = CommandResult(ended[0], stdout, stderr, ended[1], id, lost_bytes)
-        if check and not result.ok:
-            raise CommandExitError(result.exit_code, result.stdout, result.stderr, result.error)
-        return result
-
-
 def collect(
     stream: ExecStream, on_stdout: Optional[OnText], on_stderr: Optional[OnText], check: bool
 ) -> CommandResult:
@@ -568,41 +528,3 @@ def _feed(stream: ExecStream, data: bytes) -> None:
     except ConnectionLostError:
         # Who reads hears of it, with more to say.
         pass
-
-
-def copy_out(session: str, path: Path) -> Json:
-    """The opening of a copy of one file out of a sandbox."""
-    return opening(session, copy={"direction": "out", "path": os.fspath(path), "follow": True})
-
-
-def copy_in(session: str, path: str) -> Json:
-    """The opening of a copy of one file into a sandbox."""
-    return opening(session, copy={"direction": "in", "path": path, "follow": True})
-
-
-def unpack(data: bytes, path: Path) -> bytes:
-    """The content of the only file of a tar stream."""
-    with tarfile.open(fileobj=io.BytesIO(data), mode="r|") as archive:
-        for member in archive:
-            content = archive.extractfile(member) if member.isreg() else None
-            if content is not None:
-                return content.read()
-    raise SandboxFileNotFoundError(f"{os.fspath(path)} is no file")
-
-
-def pack(place: Mapping[str, Any], data: bytes, mode: int) -> bytes:
-    """A tar stream of one file that goes where the daemon says."""
-    held = io.BytesIO()
-    with tarfile.open(fileobj=held, mode="w|", format=tarfile.PAX_FORMAT) as archive:
-        member = tarfile.TarInfo(f"{place.get('prefix') or ''}{place.get('name')}")
-        member.size, member.mode = len(data), mode
-        owner = place.get("owner") or {}
-        member.uid, member.gid = int(owner.get("uid", 0)), int(owner.get("gid", 0))
-        archive.addfile(member, io.BytesIO(data))
-    return held.getvalue()
-
-
-def finished(ended: Tuple[int, Optional[str]]) -> None:
-    """Raises where a copy did not end well."""
-    if ended[0] != 0:
-        raise CommandExitError(ended[0], "", "", ended[1])

@@ -1,7 +1,7 @@
 """What can go wrong, one class per kind that the daemon tells apart.
 
-Every error of this package is an :class:`AbxError`. Its text is for people, with a hint on what to do; programs look at
-the class, or at ``kind``, which is stable.
+Every error of this package is an :class:`AbxError`. Its text is for people, with a hint on what to do;
+programs look at the class, or at ``kind``, which is stable.
 """
 
 from __future__ import annotations
@@ -270,7 +270,9 @@ KINDS: Dict[str, Type[AbxError]] = _classes()
 
 
 def from_wire(error: Any) -> AbxError:
-    """The exception of an error object of the wire. A kind that is not known becomes an :class:`InternalError`."""
+    """The exception of an error object of the wire. A kind that is not known becomes an
+    :class:`InternalError`.
+    """
     if not isinstance(error, dict):
         return ProtocolError("the daemon sent an error that is no object")
     raw = error.get("data")

@@ -60,7 +60,8 @@ class Following:
         if event.kind == "subscribed":
             missed = int(event.data.get("missed") or 0)
             self.since = event.seq
-            # Beside progress this is the only place where a hole shows: who keeps a picture has to draw it anew.
+            # Beside progress this is the only place where a hole shows: who keeps a picture has to draw it
+            # anew.
             return _as(event, "lagged") if missed else None
         if event.kind == "lagged":
             # What is kept comes again from the number that it tells.

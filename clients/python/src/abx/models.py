@@ -445,7 +445,8 @@ class PtySize:
 class CommandResult:
     """What a command did. Its own failure is a result, not an error."""
 
-    #: The command's code; 124 if its time ran out, 126 or 127 if it could not be run or found, 128+n for signal n.
+    #: The command's code; 124 if its time ran out, 126 or 127 if it could not be run or found, 128+n for
+    #: signal n.
     exit_code: int
     stdout_bytes: bytes = field(repr=False)
     stderr_bytes: bytes = field(repr=False)

@@ -8,7 +8,8 @@ from weakref import WeakValueDictionary
 
 from ._calls import Path
 from ._connection import ExecStream
-from .client import Client, OnText, collect
+from ._output import OnText
+from .client import Client, collect
 from .errors import SessionNotFoundError
 from .info import SessionInfo
 from .models import (
@@ -145,8 +146,9 @@ class Commands:
     ) -> Union[CommandResult, CommandHandle]:
         """Runs a command to its end, or starts it with ``background=True``.
 
-        ``stdin`` is its input; True, in the background, for input that is sent later. ``timeout`` is in seconds; the code
-        is then 124. Raises :class:`CommandExitError` with ``check``, where it ends with another code than 0.
+        ``stdin`` is its input; True, in the background, for input that is sent later. ``timeout`` is in
+        seconds; the code is then 124. Raises :class:`CommandExitError` with ``check``, where it ends with
+        another code than 0.
         """
         session = self._session()
         if background:
@@ -205,10 +207,10 @@ class Files:
         self._session = session
 
     @overload
-    def read(self, path: Path, format: Literal['text'] = ...) -> str: ...
+    def read(self, path: Path, format: Literal["text"] = ...) -> str: ...
 
     @overload
-    def read(self, path: Path, format: Literal['bytes']) -> bytes: ...
+    def read(self, path: Path, format: Literal["bytes"]) -> bytes: ...
 
     def read(self, path: Path, format: str = "text") -> Union[str, bytes]:
         """A whole file, as text or with ``format="bytes"``.
@@ -218,7 +220,9 @@ class Files:
         data = self._client.read_file(self._session(), path)
         return data if format == "bytes" else data.decode("utf-8", "replace")
 
-    def write(self, path: Path, data: Data, *, mode: Optional[int] = None, create_dirs: bool = True) -> WriteInfo:
+    def write(
+        self, path: Path, data: Data, *, mode: Optional[int] = None, create_dirs: bool = True
+    ) -> WriteInfo:
         """Puts a file in place; directories above it are made."""
         return self._client.write_file(self._session(), path, whole(data), mode=mode, create_dirs=create_dirs)
 
@@ -257,7 +261,9 @@ class PtyHandle:
         self.id = stream.id
 
     def read(self, timeout: Optional[float] = None) -> Optional[bytes]:
-        """The next bytes of the screen; None at the end. Raises TimeoutError where none come in so many seconds."""
+        """The next bytes of the screen; None at the end. Raises TimeoutError where none come in so many
+        seconds.
+        """
         chunk = self._stream.read(timeout)
         return None if chunk is None else chunk[1]
 
@@ -322,7 +328,9 @@ class Pty:
         timeout: Optional[float] = None,
         cmd: Union[str, Sequence[str]] = (),
     ) -> PtyHandle:
-        """Starts a program on a terminal of its own: the shell, if none is named. It ends when the handle is closed."""
+        """Starts a program on a terminal of its own: the shell, if none is named. It ends when the handle is
+        closed.
+        """
         words: Sequence[str] = ["/bin/sh", "-l"] if not cmd else [cmd] if isinstance(cmd, str) else cmd
         stream = self._client.exec(
             self._session(),
@@ -346,7 +354,9 @@ class Pty:
         scrollback: int = 0,
         agent: Optional[str] = None,
     ) -> PtyHandle:
-        """Attaches to a named terminal, as ``abx attach`` does: it is opened if it is not there, and stays when left."""
+        """Attaches to a named terminal, as ``abx attach`` does: it is opened if it is not there, and stays
+        when left.
+        """
         stream = self._client.attach(
             self._session(),
             cmd,

@@ -9,7 +9,8 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import _calls, _paths
 from ._calls import MountLike, Path, PortLike
-from .client import Client, OnProgress
+from ._output import OnProgress
+from .client import Client
 from .errors import AbxError, SessionAlreadyExistsError, SessionNotFoundError
 from .info import SessionInfo
 from .models import Limits, Session
@@ -20,7 +21,9 @@ DEFAULT_TIMEOUT = 600
 
 
 def namespace(base_dir: Optional[Path]) -> Optional[str]:
-    """The namespace of a directory; None for where the older SDK kept its sessions, which is the table itself."""
+    """The namespace of a directory; None for where the older SDK kept its sessions, which is the table
+    itself.
+    """
     if base_dir is None:
         return None
     path = os.path.realpath(os.path.expanduser(os.fspath(base_dir)))
@@ -62,13 +65,16 @@ def read_files(directory: str) -> Tuple[List[SessionInfo], Dict[str, str]]:
 class LocalSessionStore:
     """Descriptions of sandboxes by name, kept by the daemon.
 
-    Each ``base_dir`` has names of its own. Without one it is the daemon's table: sessions that the daemon runs are in it
-    too, and can be loaded and listed, but are deleted only by :meth:`SessionManager.stop` with ``kill=True``.
+    Each ``base_dir`` has names of its own. Without one it is the daemon's table: sessions that the daemon
+    runs are in it too, and can be loaded and listed, but are deleted only by :meth:`SessionManager.stop` with
+    ``kill=True``.
     """
 
     def __init__(self, base_dir: Optional[Path] = None, *, client: Optional[Client] = None) -> None:
         self.client = client or Client()
-        self.base_dir = _paths.default_store_dir() if base_dir is None else os.path.expanduser(os.fspath(base_dir))
+        self.base_dir = (
+            _paths.default_store_dir() if base_dir is None else os.path.expanduser(os.fspath(base_dir))
+        )
         self.namespace = namespace(base_dir)
 
     def save(self, info: SessionInfo) -> None:
@@ -82,7 +88,9 @@ class LocalSessionStore:
             if self.namespace is not None:
                 raise
             there = self.client.get(info.name)
-            changes: Dict[str, Optional[str]] = {key: None for key in there.metadata if key not in info.metadata}
+            changes: Dict[str, Optional[str]] = {
+                key: None for key in there.metadata if key not in info.metadata
+            }
             changes.update(info.metadata)
             self.client.update(info.name, metadata=changes)
 
@@ -111,7 +119,9 @@ class LocalSessionStore:
         return self.load(name) is not None
 
     def import_files(self) -> Imported:
-        """Takes over the JSON files that the older SDK left in ``base_dir``. They stay, and what is here already wins."""
+        """Takes over the JSON files that the older SDK left in ``base_dir``. They stay, and what is here
+        already wins.
+        """
         found, problems = read_files(self.base_dir)
         names = []
         for info in found:
@@ -127,8 +137,8 @@ class LocalSessionStore:
 class SessionManager:
     """Starts, finds and ends sessions by name.
 
-    With a ``store`` that has a ``base_dir``, the manager knows the sessions of that store alone. Names of sessions that run
-    are unique all the same: ``abx attach`` has to know which is meant.
+    With a ``store`` that has a ``base_dir``, the manager knows the sessions of that store alone. Names of
+    sessions that run are unique all the same: ``abx attach`` has to know which is meant.
     """
 
     def __init__(
@@ -163,8 +173,8 @@ class SessionManager:
         profile: Optional[str] = None,
         on_progress: Optional[OnProgress] = None,
     ) -> Sandbox:
-        """Starts a session. ``timeout`` is in seconds, 0 for never, 600 if not told otherwise: it is stopped then, and
-        keeps its files.
+        """Starts a session. ``timeout`` is in seconds, 0 for never, 600 if not told otherwise: it is stopped
+        then, and keeps its files.
 
         Raises :class:`SessionAlreadyExistsError`.
         """

@@ -97,6 +97,34 @@ def test_many_calls_at_once_and_a_slow_one_holds_up_none(engine: World) -> None:
     run(engine, work)
 
 
+def test_a_command_that_nobody_waits_for_any_more_ends(engine: World) -> None:
+    async def work(client: AsyncClient) -> None:
+        await client.start("a", image=IMAGE)
+        begun = asyncio.Event()
+        waiting = asyncio.ensure_future(
+            client.run("a", "echo begun; sleep 1000", on_stdout=lambda text: begun.set())
+        )
+        await begun.wait()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        [info] = await client.exec_list("a")
+        assert (await client.exec_wait(info.id, timeout=LIMIT)).status == "exited"
+
+    run(engine, work)
+
+
+def test_input_that_is_not_taken_holds_up_nothing(engine: World) -> None:
+    async def work(client: AsyncClient) -> None:
+        await client.start("a", image=IMAGE)
+        data = b"x" * 10_000_000
+        assert (await client.run("a", ["true"], input=data)).exit_code == 0
+        found = await client.run("a", "head -c 3; exit 5", input=data)
+        assert (found.stdout, found.exit_code) == ("xxx", 5)
+
+    run(engine, work)
+
+
 def test_a_store_with_await(world: World) -> None:
     async def work(client: AsyncClient) -> None:
         one = AsyncLocalSessionStore("/srv/one", client=client)

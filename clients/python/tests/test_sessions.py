@@ -59,7 +59,7 @@ def test_what_users_of_the_older_sdk_write(manager: SessionManager) -> None:
 
 
 def test_a_manager_with_a_directory_knows_the_sessions_of_that_directory(engine: World) -> None:
-    one, two = engine.manager("/srv/one"), engine.manager("/srv/two")
+    one, two = engine.manager("/srv/one"), SessionManager(base_dir="/srv/two", client=engine.client())
     one.start("a", image=IMAGE, metadata={"k": "v"})
     assert [(each.name, each.status) for each in one.list()] == [("a", "running")]
     stored = one.store.load("a")
@@ -125,6 +125,7 @@ def test_output_of_any_length_and_any_bytes(manager: SessionManager) -> None:
     data = bytes(range(256)) * 20_000
     assert run("cat", stdin=data).stdout_bytes == data
     assert run(["sh", "-c", "cat >&2; exit 7"], stdin="ä").stderr == "ä"
+    assert run(["true"], stdin=data * 2).exit_code == 0, "input that is not taken holds up nothing"
     heard: List[str] = []
     result = run(
         "printf 'a\\303'; printf '\\244\\n'; echo no >&2; exit 3",

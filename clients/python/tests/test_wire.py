@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import inspect
+import json
 import os
 import pickle
 import random
+import shutil
+import socket
+import tempfile
+import threading
 from pathlib import Path
+from typing import Any, Dict, Iterator
 
 import pytest
 
 import abx
 from abx import _paths, _wire, errors
+from abx._connection import check_protocol
 from abx._exchange import Exchange, opening
 from abx.events import Following
 
@@ -134,6 +143,57 @@ def test_a_subscriber_knows_where_to_go_on_and_what_it_missed() -> None:
     following.subscribed(1)
     assert told(kind="subscribed", seq=40, data={"missed": 28}) == ("lagged", 40)
     assert not following.ended
+
+
+@contextlib.contextmanager
+def fake(*answers: Dict[str, Any]) -> Iterator[str]:
+    """A daemon that greets, and gives these answers to what it is asked next on each connection."""
+    directory = tempfile.mkdtemp(prefix="abx-py-")
+    path = os.path.join(directory, "s")
+
+    def serve(made: socket.socket) -> None:
+        with made, made.makefile("rwb") as lines:
+            for answer in ({"result": {"protocol": 1}}, *answers):
+                asked = json.loads(lines.readline() or b"{}")
+                lines.write(json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), **answer}).encode() + b"\n")
+                lines.flush()
+            lines.readline()
+
+    def accept() -> None:
+        while True:
+            try:
+                made = listener.accept()[0]
+            except OSError:
+                return
+            threading.Thread(target=serve, args=(made,), daemon=True).start()
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        threading.Thread(target=accept, daemon=True).start()
+        yield path
+        listener.shutdown(socket.SHUT_RDWR)
+    shutil.rmtree(directory)
+
+
+def test_an_engines_timeout_is_not_taken_for_one_of_the_client() -> None:
+    refusal = {"error": {"code": 12, "message": "slow", "data": {"kind": "engine_timeout"}}}
+    with fake(refusal) as path:
+        with pytest.raises(abx.EngineTimeoutError):
+            abx.Client(socket=path, autostart=False).pause("a")
+
+        async def ask() -> None:
+            async with abx.AsyncClient(socket=path, autostart=False) as client:
+                await client.pause("a")
+
+        with pytest.raises(abx.EngineTimeoutError):
+            asyncio.run(ask())
+
+
+def test_a_daemon_of_another_age_is_said_with_what_to_do() -> None:
+    with pytest.raises(abx.ProtocolError, match="speaks protocol 2, this client 1") as refused:
+        check_protocol({"protocol": 2})
+    assert "abx daemon restart" in str(refused.value)
 
 
 PAIRS = [

@@ -6,7 +6,7 @@ sandbox = SessionManager().start("my-project")
 print(sandbox.commands.run("echo hello").stdout)
 """
 
-from ._async_connection import AsyncExecStream
+from ._async_stream import AsyncExecStream
 from ._connection import ExecStream
 from ._version import __version__
 from .async_client import AsyncClient

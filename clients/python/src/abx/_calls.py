@@ -214,7 +214,7 @@ def exec_start(
     cwd: Optional[str],
     user: Optional[str],
     timeout: Optional[float],
-    key: Optional[str],
+    key: str,
 ) -> Call[ExecInfo]:
     """``exec.start``."""
     params = _given(
@@ -226,7 +226,7 @@ def exec_start(
         timeout=seconds(timeout),
         key=key,
     )
-    return Call("exec.start", params, ExecInfo.from_wire, repeatable=key is not None)
+    return Call("exec.start", params, ExecInfo.from_wire, repeatable=True)
 
 
 def execs(session: Optional[str]) -> Call[List[ExecInfo]]:

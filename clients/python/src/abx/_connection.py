@@ -24,6 +24,9 @@ _READ_BYTES = 256 * 1024
 #: seconds.
 GREET_LIMIT, GREET_PAUSE = 10.0, 0.05
 
+#: How long a daemon may take to answer a greeting, for which it waits for nothing, in seconds.
+ANSWER_LIMIT = 30.0
+
 
 def connect(place: _launch.Place) -> socket.socket:
     """A connection to the daemon, which is started if none listens and that is wanted.
@@ -90,7 +93,7 @@ class Connection:
             self._socket = connect(place)
             self._lines = _wire.LineBuffer()
             try:
-                return check_protocol(self.call("daemon.hello", greeting(client)))
+                return check_protocol(self.call("daemon.hello", greeting(client), ANSWER_LIMIT))
             except AbxError as error:
                 self.close()
                 if not is_leaving(error) or time.monotonic() > deadline:
@@ -125,15 +128,15 @@ class Connection:
                     on_event(answer)
                 elif "method" not in answer and answer.get("id") is None:
                     return _wire.result(answer)
+        except ConnectionLostError as error:
+            raise lost(method) from error
+        except AbxError:
+            raise
         except socket.timeout:
             raise CallTimeoutError(
                 f"{method} was not answered within {limit:g} s; what it began goes on",
                 hint="abx ls shows how it stands",
             ) from None
-        except ConnectionLostError as error:
-            raise lost(method) from error
-        except AbxError:
-            raise
         except OSError as error:
             raise lost(method) from error
 

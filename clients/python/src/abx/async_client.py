@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Type, TypeVar, Union
 
 from . import _calls, _launch
-from ._async_connection import AsyncConnection, AsyncExecStream
+from ._async_connection import AsyncConnection
+from ._async_stream import AsyncExecStream
 from ._calls import Call, MountLike, Path, PortLike
 from ._exchange import Exchange, opening
 from ._output import Collector, OnProgress, progress
@@ -247,7 +248,6 @@ class AsyncClient:
             user=user,
             stdin=input is not None,
             timeout=timeout,
-            key=_calls.operation(),
         )
         async with stream:
             feeding = None
@@ -284,7 +284,8 @@ class AsyncClient:
                 stdin=stdin,
                 tty=tty.to_wire() if tty else None,
                 timeout_ms=_calls.seconds(timeout),
-                key=key,
+                # A start whose answer was lost is asked for again, and is not made twice.
+                key=key or _calls.operation(),
             )
         )
 
@@ -302,7 +303,9 @@ class AsyncClient:
         """Starts a command that goes on without its caller; asking again with the same ``key`` gives the same
         one.
         """
-        return await self._do(_calls.exec_start(session, _calls.argv(cmd), env, cwd, user, timeout, key))
+        return await self._do(
+            _calls.exec_start(session, _calls.argv(cmd), env, cwd, user, timeout, key or _calls.operation())
+        )
 
     async def exec_follow(
         self, session: str, id: str, *, stdout_from: int = 0, stderr_from: int = 0

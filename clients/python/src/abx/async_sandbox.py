@@ -19,7 +19,7 @@ from typing import (
 )
 from weakref import WeakValueDictionary
 
-from ._async_connection import AsyncExecStream
+from ._async_stream import AsyncExecStream
 from ._calls import Path
 from ._exchange import Chunk
 from .async_client import AsyncClient, OnText, collect

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Dict, List, Mapping, Optional, Sequence
+from types import TracebackType
+from typing import Dict, List, Mapping, Optional, Sequence, Type
 
 from . import _calls, _paths
 from ._calls import MountLike, Path, PortLike
@@ -91,20 +92,21 @@ class AsyncLocalSessionStore:
 class AsyncSessionManager:
     """Starts, finds and ends sessions by name.
 
-    With a ``store`` that has a ``base_dir``, the manager knows the sessions of that store alone. Names of
-    sessions that run are unique all the same: ``abx attach`` has to know which is meant.
+    With a ``base_dir``, or a ``store`` that has one, the manager knows the sessions of that store alone.
+    Names of sessions that run are unique all the same: ``abx attach`` has to know which is meant.
     """
 
     def __init__(
         self,
         store: Optional[AsyncLocalSessionStore] = None,
         *,
+        base_dir: Optional[Path] = None,
         client: Optional[AsyncClient] = None,
         template: str = "base",
         timeout: Optional[float] = DEFAULT_TIMEOUT,
     ) -> None:
         self.client = client or (store.client if store is not None else AsyncClient())
-        self.store = store or AsyncLocalSessionStore(client=self.client)
+        self.store = store or AsyncLocalSessionStore(base_dir, client=self.client)
         self.template = template
         self.timeout = timeout
 
@@ -207,6 +209,21 @@ class AsyncSessionManager:
                 raise
         if kill and self.store.namespace is not None:
             await self.store.delete(name)
+
+    async def close(self) -> None:
+        """Closes the connection. The manager may be used again."""
+        await self.client.close()
+
+    async def __aenter__(self) -> "AsyncSessionManager":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        await self.close()
 
     async def _known(self, name: str) -> Optional[SessionInfo]:
         row = await self.store.load(name)

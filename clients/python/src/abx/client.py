@@ -251,7 +251,6 @@ class Client:
             user=user,
             stdin=input is not None,
             timeout=timeout,
-            key=_calls.operation(),
         )
         with stream:
             if input is not None:
@@ -283,7 +282,8 @@ class Client:
                 stdin=stdin,
                 tty=tty.to_wire() if tty else None,
                 timeout_ms=_calls.seconds(timeout),
-                key=key,
+                # A start whose answer was lost is asked for again, and is not made twice.
+                key=key or _calls.operation(),
             )
         )
 
@@ -301,7 +301,9 @@ class Client:
         """Starts a command that goes on without its caller; asking again with the same ``key`` gives the same
         one.
         """
-        return self._do(_calls.exec_start(session, _calls.argv(cmd), env, cwd, user, timeout, key))
+        return self._do(
+            _calls.exec_start(session, _calls.argv(cmd), env, cwd, user, timeout, key or _calls.operation())
+        )
 
     def exec_follow(self, session: str, id: str, *, stdout_from: int = 0, stderr_from: int = 0) -> ExecStream:
         """The output of a command that runs already, as far as it is kept, and on."""

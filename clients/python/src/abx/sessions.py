@@ -5,7 +5,8 @@ from __future__ import annotations
 import glob
 import os
 from dataclasses import dataclass
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from types import TracebackType
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple, Type
 
 from . import _calls, _paths
 from ._calls import MountLike, Path, PortLike
@@ -137,20 +138,21 @@ class LocalSessionStore:
 class SessionManager:
     """Starts, finds and ends sessions by name.
 
-    With a ``store`` that has a ``base_dir``, the manager knows the sessions of that store alone. Names of
-    sessions that run are unique all the same: ``abx attach`` has to know which is meant.
+    With a ``base_dir``, or a ``store`` that has one, the manager knows the sessions of that store alone.
+    Names of sessions that run are unique all the same: ``abx attach`` has to know which is meant.
     """
 
     def __init__(
         self,
         store: Optional[LocalSessionStore] = None,
         *,
+        base_dir: Optional[Path] = None,
         client: Optional[Client] = None,
         template: str = "base",
         timeout: Optional[float] = DEFAULT_TIMEOUT,
     ) -> None:
         self.client = client or (store.client if store is not None else Client())
-        self.store = store or LocalSessionStore(client=self.client)
+        self.store = store or LocalSessionStore(base_dir, client=self.client)
         self.template = template
         self.timeout = timeout
 
@@ -253,6 +255,21 @@ class SessionManager:
                 raise
         if kill and self.store.namespace is not None:
             self.store.delete(name)
+
+    def close(self) -> None:
+        """Closes the connections that are kept. The manager may be used again."""
+        self.client.close()
+
+    def __enter__(self) -> "SessionManager":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.close()
 
     def _known(self, name: str) -> Optional[SessionInfo]:
         row = self.store.load(name)

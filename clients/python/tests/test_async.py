@@ -12,6 +12,7 @@ from abx import (
     AsyncLocalSessionStore,
     AsyncSessionManager,
     CallTimeoutError,
+    ConnectionLostError,
     PtySize,
     SessionAlreadyExistsError,
     SessionInfo,
@@ -110,6 +111,23 @@ def test_a_command_that_nobody_waits_for_any_more_ends(engine: World) -> None:
             await waiting
         [info] = await client.exec_list("a")
         assert (await client.exec_wait(info.id, timeout=LIMIT)).status == "exited"
+
+    run(engine, work)
+
+
+def test_who_writes_on_a_stream_that_is_closed_hears_of_it(engine: World) -> None:
+    async def work(client: AsyncClient) -> None:
+        await client.start("a", image=IMAGE)
+        stream = await client.exec("a", ["sleep", "1000"], stdin=True)
+        writing = [asyncio.ensure_future(stream.write(b"x" * 10_000_000)) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert not any(each.done() for each in writing)
+        stream.close()
+        for each in writing:
+            with pytest.raises(ConnectionLostError):
+                await each
+        with pytest.raises(ConnectionLostError):
+            await stream.read()
 
     run(engine, work)
 

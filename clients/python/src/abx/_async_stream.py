@@ -87,19 +87,28 @@ class _Outgoing:
 
     async def send(self, data: bytes) -> None:
         """Sends bytes. Who is cancelled has them sent all the same: half a frame would garble the rest."""
-        self._last = asyncio.get_running_loop().create_task(self._send(data, self._last))
-        self._last.add_done_callback(lambda task: task.cancelled() or task.exception())
-        await asyncio.shield(self._last)
+        sending = asyncio.get_running_loop().create_task(self._send(data, self._last))
+        self._last = sending
+        sending.add_done_callback(lambda task: task.cancelled() or task.exception())
+        try:
+            await asyncio.shield(sending)
+        except asyncio.CancelledError:
+            if sending.cancelled():
+                raise BrokenPipeError("the connection was closed") from None
+            raise
 
     def close(self) -> None:
         """Closes the connection for both directions."""
-        if self._last is not None:
-            self._last.cancel()
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
-        self._socket.close()
+        if self._last is None or self._last.done():
+            self._socket.close()
+        else:
+            # The loop still watches it, by a number that the next connection could get.
+            self._last.cancel()
+            self._last.add_done_callback(lambda task: self._socket.close())
 
     async def _send(self, data: bytes, before: "Optional[asyncio.Task[None]]") -> None:
         if before is not None:

@@ -145,8 +145,9 @@ class AsyncEventStream:
         self._following.subscribed(await connection.call("event.subscribe", self._following.params()))
 
     async def _resubscribe(self, error: Exception) -> None:
-        if self._connection is not None:
-            self._connection.close()
+        connection, self._connection, self._messages = self._connection, None, None
+        if connection is not None:
+            connection.close()
         limit = None if self._reconnect is None else time.monotonic() + self._reconnect
         attempt = 0
         while not self._closed:

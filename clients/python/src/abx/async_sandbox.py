@@ -139,6 +139,21 @@ class AsyncCommands:
         check: bool = ...,
     ) -> AsyncCommandHandle: ...
 
+    @overload
+    async def run(
+        self,
+        cmd: Union[str, Sequence[str]],
+        background: bool,
+        envs: Optional[Mapping[str, str]] = ...,
+        user: Optional[str] = ...,
+        cwd: Optional[str] = ...,
+        on_stdout: Optional[OnText] = ...,
+        on_stderr: Optional[OnText] = ...,
+        stdin: Union[str, bytes, bool, None] = ...,
+        timeout: Optional[float] = ...,
+        check: bool = ...,
+    ) -> Union[CommandResult, AsyncCommandHandle]: ...
+
     async def run(
         self,
         cmd: Union[str, Sequence[str]],

@@ -131,6 +131,21 @@ class Commands:
         check: bool = ...,
     ) -> CommandHandle: ...
 
+    @overload
+    def run(
+        self,
+        cmd: Union[str, Sequence[str]],
+        background: bool,
+        envs: Optional[Mapping[str, str]] = ...,
+        user: Optional[str] = ...,
+        cwd: Optional[str] = ...,
+        on_stdout: Optional[OnText] = ...,
+        on_stderr: Optional[OnText] = ...,
+        stdin: Union[str, bytes, bool, None] = ...,
+        timeout: Optional[float] = ...,
+        check: bool = ...,
+    ) -> Union[CommandResult, CommandHandle]: ...
+
     def run(
         self,
         cmd: Union[str, Sequence[str]],

@@ -142,6 +142,8 @@ def test_a_subscriber_knows_where_to_go_on_and_what_it_missed() -> None:
     assert (following.ended, following.params()["since"]) == (True, 12)
     following.subscribed(1)
     assert told(kind="subscribed", seq=40, data={"missed": 28}) == ("lagged", 40)
+    assert told(kind="subscribed", seq=3, data={"missed": 0}) == ("lagged", 3), "numbers began anew"
+    assert told(kind="session.created", seq=4) == ("session.created", 4)
     assert not following.ended
 
 

@@ -58,7 +58,8 @@ class Following:
             return None
         event = Event.from_wire(params)
         if event.kind == "subscribed":
-            missed = int(event.data.get("missed") or 0)
+            # A lower number than ours is that of a table which was begun anew.
+            missed = int(event.data.get("missed") or 0) > 0 or event.seq < (self.since or 0)
             self.since = event.seq
             # Beside progress this is the only place where a hole shows: who keeps a picture has to draw it
             # anew.

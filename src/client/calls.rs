@@ -122,8 +122,7 @@ struct Incoming<'a> {
 #[derive(Deserialize)]
 struct Event {
     kind: String,
-    #[serde(flatten)]
-    progress: Progress,
+    data: Progress,
 }
 
 /// A question that goes out with the greeting, so that its answer is there as soon as that to the greeting. Only for
@@ -432,7 +431,7 @@ fn event(incoming: &Incoming<'_>) -> Option<Progress> {
         return None;
     }
     let event: Event = serde_json::from_str(incoming.params?.get()).ok()?;
-    (event.kind == "progress").then_some(event.progress)
+    (event.kind == "progress").then_some(event.data)
 }
 
 fn is_timeout(error: &io::Error) -> bool {

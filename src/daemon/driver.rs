@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard, watch};
+use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard, broadcast, watch};
 use tokio::time::Instant;
 
 use super::exec::Launches;
@@ -24,7 +24,11 @@ use crate::model::event::{EventKind, Fact, Told};
 use crate::model::id::{SessionId, SessionName};
 use crate::model::session::{EngineKind, Session, Snapshot, SnapshotState};
 use crate::proto::errors::Kind;
+use crate::proto::events::Event;
 use crate::store::{self, Store};
+
+/// Steps of operations that one who follows them may be behind. Past it, some are left out.
+const PROGRESS: usize = 64;
 
 /// The handle. Cheap to clone.
 #[derive(Clone)]
@@ -46,6 +50,8 @@ pub(super) struct Inner {
     pub(super) compare: Notify,
     /// Wakes whoever waits for a command's end.
     pub(super) ended_execs: guests::Ends,
+    /// Steps of operations, to those who subscribed to them.
+    pub(super) progress: broadcast::Sender<Arc<Event>>,
     engine_state: RwLock<EngineState>,
     queues: Mutex<HashMap<SessionId, Arc<AsyncMutex<()>>>>,
     operations: watch::Sender<usize>,
@@ -135,6 +141,7 @@ impl Driver {
             deadlines: Notify::new(),
             compare: Notify::new(),
             ended_execs,
+            progress: broadcast::Sender::new(PROGRESS),
             engine_state: RwLock::default(),
             queues: Mutex::default(),
             operations: watch::Sender::new(0),

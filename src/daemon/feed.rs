@@ -14,6 +14,7 @@ use super::clock;
 use super::driver::{Driver, composed};
 use super::failure::Failure;
 use super::framing::Notifier;
+use super::progress::{Progress, Report};
 use crate::model::event::Event;
 use crate::model::id::SessionId;
 use crate::proto::errors::Kind;
@@ -21,6 +22,9 @@ use crate::proto::events::{self as wire, EventListParams, SubscribeParams};
 
 /// Subscriptions of one connection. A client that wants more than these wants filters of its own.
 const MAX_SUBSCRIPTIONS: usize = 64;
+
+/// The kind of a step of an operation. It is sent only to those who name it.
+const PROGRESS: &str = "progress";
 
 /// The method that notifications are of.
 const METHOD: &str = "event";
@@ -47,7 +51,7 @@ pub(super) struct Filter {
 #[derive(Debug, Clone)]
 enum Whose {
     Id(SessionId),
-    /// It is gone.
+    /// There never was one of this name, as far as is known.
     Name(String),
 }
 
@@ -56,7 +60,7 @@ impl Filter {
     pub(super) fn new(driver: &Driver, session: Option<&str>, kinds: &[String]) -> Self {
         let whose = session.map(|name| match driver.session(name) {
             Ok(row) => Whose::Id(row.id.clone()),
-            Err(_) => Whose::Name(composed(name).into_owned()),
+            Err(_) => driver.last_named(&composed(name)),
         });
         Self { session: whose, kinds: kinds.to_vec() }
     }
@@ -71,6 +75,15 @@ impl Filter {
         let kind = event.kind.as_str();
         let is = |wanted: &String| kind == wanted || (wanted.ends_with('.') && kind.starts_with(&**wanted));
         whose && (self.kinds.is_empty() || self.kinds.iter().any(is))
+    }
+
+    fn takes_progress(&self, step: &wire::Event) -> bool {
+        let whose = match &self.session {
+            None => true,
+            Some(Whose::Id(id)) => step.session_id.as_deref() == Some(id.as_str()),
+            Some(Whose::Name(name)) => step.session.as_ref() == Some(name),
+        };
+        whose && self.kinds.iter().any(|wanted| wanted == PROGRESS)
     }
 }
 
@@ -127,6 +140,38 @@ impl Drop for Subscriptions {
 }
 
 impl Driver {
+    /// Where an operation on a session tells its progress.
+    pub fn report(&self, session: &str, op: Option<String>, caller: Option<Notifier>) -> Report {
+        let op = op.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
+        let (driver, session) = (self.clone(), session.to_owned());
+        Report::new(op, move |step| {
+            let event = Arc::new(driver.progress(&session, step));
+            if let Some(caller) = &caller {
+                // A client that does not read its progress misses some of it.
+                let _ = caller.notify(METHOD, &*event);
+            }
+            // Nobody may have subscribed.
+            let _ = driver.0.progress.send(event);
+        })
+    }
+
+    /// The session that last had a name which none has now.
+    fn last_named(&self, name: &str) -> Whose {
+        let events = self.0.store.events(0);
+        let last = events.iter().rev().find(|event| event.name.as_deref() == Some(name));
+        last.and_then(|event| event.session.clone()).map_or_else(|| Whose::Name(name.to_owned()), Whose::Id)
+    }
+
+    fn progress(&self, session: &str, step: &Progress) -> wire::Event {
+        let row = self.session(session).ok();
+        wire::Event {
+            session: Some(row.as_ref().map_or_else(|| session.to_owned(), |row| row.name.to_string())),
+            session_id: row.map(|row| row.id.to_string()),
+            data: serde_json::to_value(step).unwrap_or_default(),
+            ..untold(PROGRESS, self.0.store.last_event())
+        }
+    }
+
     /// What has happened, oldest first.
     pub fn list_events(&self, asked: &EventListParams) -> Vec<wire::Event> {
         let filter = Filter::new(self, asked.session.as_deref(), &asked.kinds);
@@ -150,6 +195,7 @@ impl Forward {
     /// Sends what is kept, then what comes, until the client is gone or has fallen behind.
     async fn run(self, since: Option<u64>) {
         let store = &self.driver.0.store;
+        let mut progress = self.driver.0.progress.subscribe();
         let (kept, mut feed) = store.follow(since.unwrap_or(u64::MAX));
         let oldest = kept.first().map(|event| event.seq);
         let missed = since.zip(oldest).map_or(0, |(since, oldest)| oldest - since - 1);
@@ -164,7 +210,17 @@ impl Forward {
             }
         }
         loop {
-            match feed.recv().await {
+            let next = tokio::select! {
+                biased;
+                next = feed.recv() => next,
+                step = progress.recv() => {
+                    if !self.pass_progress(step).await {
+                        return;
+                    }
+                    continue;
+                }
+            };
+            match next {
                 Ok(event) => {
                     seq = event.seq;
                     if !self.pass(&event).await {
@@ -194,17 +250,32 @@ impl Forward {
 
     /// An event of the subscription itself.
     fn own(&self, kind: &str, seq: u64, data: &Value) -> wire::Event {
-        wire::Event {
-            seq,
-            at: clock::rfc3339(clock::now()),
-            kind: kind.to_owned(),
-            session: None,
-            session_id: None,
-            revision: None,
-            by: None,
-            data: data.clone(),
-            subscription: Some(self.id),
+        wire::Event { data: data.clone(), subscription: Some(self.id), ..untold(kind, seq) }
+    }
+
+    /// A step of an operation, if this subscription asked for them. Of those that come too fast some are left out.
+    async fn pass_progress(&self, step: Result<Arc<wire::Event>, RecvError>) -> bool {
+        match step {
+            Ok(step) if self.filter.takes_progress(&step) => {
+                self.send(&wire::Event { subscription: Some(self.id), ..wire::Event::clone(&step) }).await
+            }
+            _ => true,
         }
+    }
+}
+
+/// An event that is kept nowhere.
+fn untold(kind: &str, seq: u64) -> wire::Event {
+    wire::Event {
+        seq,
+        at: clock::rfc3339(clock::now()),
+        kind: kind.to_owned(),
+        session: None,
+        session_id: None,
+        revision: None,
+        by: None,
+        data: Value::Null,
+        subscription: None,
     }
 }
 

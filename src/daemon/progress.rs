@@ -1,4 +1,4 @@
-//! Progress to the caller of a long operation, as notifications on its own connection.
+//! Progress of long operations: to the caller on its own connection, and to whoever subscribed to it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,12 +11,10 @@ use crate::engine::PullProgress;
 /// Least time between two notifications of one layer's bytes: ten a second please a progress bar and no more.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// The `params` of an `event` notification that tells progress.
+/// A step of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Event {
-    /// Always `progress`.
-    pub kind: &'static str,
-    /// The id that the caller chose.
+pub struct Progress {
+    /// The operation's id: the caller's choice, else one of ours.
     pub op: String,
     /// What is happening.
     pub text: String,
@@ -28,9 +26,9 @@ pub struct Event {
     pub total_bytes: Option<u64>,
 }
 
-type Send = dyn Fn(&Event) + std::marker::Send + Sync;
+type Send = dyn Fn(&Progress) + std::marker::Send + Sync;
 
-/// Where progress goes; nowhere for a caller that gave no `op`.
+/// Where progress goes.
 #[derive(Clone, Default)]
 pub struct Report(Option<Arc<Target>>);
 
@@ -42,7 +40,7 @@ struct Target {
 
 impl Report {
     /// Sends progress under the id `op`.
-    pub fn new(op: String, send: impl Fn(&Event) + std::marker::Send + Sync + 'static) -> Self {
+    pub fn new(op: String, send: impl Fn(&Progress) + std::marker::Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(Target { op, send: Box::new(send), last: Mutex::new(None) })))
     }
 
@@ -56,12 +54,8 @@ impl Report {
     /// Tells a step of a pull; byte counts at most ten times a second.
     pub fn pull(&self, step: &PullProgress) {
         let Some(target) = &self.0 else { return };
-        if step.current_bytes.is_some() {
-            let mut last = target.last.lock().unwrap_or_else(PoisonError::into_inner);
-            if last.is_some_and(|at| at.elapsed() < INTERVAL) {
-                return;
-            }
-            *last = Some(Instant::now());
+        if step.current_bytes.is_some() && !target.is_due() {
+            return;
         }
         let text = if step.layer.is_empty() {
             step.status.clone()
@@ -70,10 +64,26 @@ impl Report {
         };
         target.tell(text, step.current_bytes, step.total_bytes);
     }
+
+    /// Tells how many bytes are done; at most ten times a second.
+    pub fn bytes(&self, text: &str, done: u64) {
+        if let Some(target) = self.0.as_ref().filter(|target| target.is_due()) {
+            target.tell(text.to_owned(), Some(done), None);
+        }
+    }
 }
 
 impl Target {
+    fn is_due(&self) -> bool {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_some_and(|at| at.elapsed() < INTERVAL) {
+            return false;
+        }
+        *last = Some(Instant::now());
+        true
+    }
+
     fn tell(&self, text: String, current_bytes: Option<u64>, total_bytes: Option<u64>) {
-        (self.send)(&Event { kind: "progress", op: self.op.clone(), text, current_bytes, total_bytes });
+        (self.send)(&Progress { op: self.op.clone(), text, current_bytes, total_bytes });
     }
 }

@@ -28,6 +28,9 @@ pub struct CopyOpen {
     /// Out: where the path is a symbolic link, copy what it leads to. In, links are always followed.
     #[serde(default)]
     pub follow: bool,
+    /// Id for the progress that subscribers hear.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub op: Option<String>,
 }
 
 /// The end of a copy that is in the sandbox.

@@ -89,7 +89,8 @@ fn the_base_protocol_of_language_servers_carries_them() {
     let daemon = Daemon::start(&home);
     let framed = |text: String| format!("Content-Length: {}\r\n\r\n{text}", text.len());
     let mut socket = daemon.connect();
-    let request = json!({"jsonrpc": "2.0", "id": 1, "method": "event.subscribe", "params": {}});
+    let params = json!({"kinds": ["session."]});
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": "event.subscribe", "params": params});
     socket.send(framed(request.to_string()));
     assert_eq!(socket.message()["result"], 1);
     assert_eq!(socket.message()["params"]["kind"], "subscribed");
@@ -164,6 +165,16 @@ fn a_subscriber_that_does_not_read_is_told_that_it_lagged() {
     frozen.call("event.subscribe", json!({"since": last}));
     assert_eq!(next(&mut frozen)["kind"], "subscribed");
     assert_eq!(next(&mut frozen)["seq"], last + 1);
+}
+
+#[test]
+fn every_kind_is_in_the_document() {
+    let document = include_str!("../../proto-docs/events.md");
+    for kind in abx::model::event::EventKind::ALL {
+        let cell = format!("`{}`", kind.as_str());
+        let row = document.lines().find(|line| line.starts_with('|') && line.contains(&cell));
+        assert!(row.is_some(), "{cell} has no row");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::proto::types::StoreNameParams;
 #[test]
 fn progress_that_comes_before_the_answer_reaches_the_caller() {
     let fake = Fake::lines(&[
-        r#"{"jsonrpc":"2.0","method":"event","params":{"kind":"progress","op":"a","text":"Pulling","current_bytes":5,"total_bytes":9}}"#,
+        r#"{"jsonrpc":"2.0","method":"event","params":{"kind":"progress","data":{"op":"a","text":"Pulling","current_bytes":5,"total_bytes":9}}}"#,
         r#"{"jsonrpc":"2.0","method":"event","params":{"kind":"of-tomorrow","text":"x"}}"#,
         r#"{"jsonrpc":"2.0","id":99,"result":"somebody else's"}"#,
         r#"{"jsonrpc":"2.0","id":ID,"result":null}"#,

@@ -113,16 +113,9 @@ fn refuse<M: Method>(failure: &Failure) -> ErrorObjectOwned {
     ErrorObjectOwned::owned(wire.code, wire.message, wire.data)
 }
 
-/// Progress to the connection that a call came from, if it asked for it.
-fn report(op: Option<String>, extensions: &Extensions) -> Report {
-    match (op, extensions.get::<Notifier>()) {
-        (Some(op), Some(notifier)) => {
-            let notifier = notifier.clone();
-            // A client that does not read its progress misses some of it.
-            Report::new(op, move |event| {
-                let _ = notifier.notify("event", event);
-            })
-        }
-        _ => Report::default(),
-    }
+/// Progress of an operation on a session: to the connection that the call came from, if it asked for it, and to those
+/// who subscribed.
+fn report(app: &App, session: &str, op: Option<String>, extensions: &Extensions) -> Report {
+    let notifier = extensions.get::<Notifier>().filter(|_| op.is_some()).cloned();
+    app.driver.report(session, op, notifier)
 }

@@ -59,7 +59,7 @@ fn read(module: &mut Module) {
 
 fn power(module: &mut Module) {
     later::<SessionStart, _, _>(module, |asked, app, extensions| async move {
-        let report = report(asked.op.clone(), &extensions);
+        let report = report(&app, &asked.name, asked.op.clone(), &extensions);
         Ok(encoded(&app, &app.driver.start(asked, report).await?))
     });
     later::<SessionStop, _, _>(module, |asked, app, _| async move {
@@ -67,7 +67,7 @@ fn power(module: &mut Module) {
         Ok(encoded(&app, &app.driver.stop(&asked.name, grace, Reason::User).await?))
     });
     later::<SessionResume, _, _>(module, |asked, app, extensions| async move {
-        let report = report(asked.op, &extensions);
+        let report = report(&app, &asked.name, asked.op, &extensions);
         Ok(encoded(&app, &app.driver.resume(&asked.name, asked.snapshot, report).await?))
     });
     later::<SessionConnect, _, _>(module, |asked, app, _| async move {
@@ -83,7 +83,7 @@ fn power(module: &mut Module) {
 
 fn files(module: &mut Module) {
     later::<SessionSave, _, _>(module, |asked, app, extensions| async move {
-        let report = report(asked.op, &extensions);
+        let report = report(&app, &asked.name, asked.op, &extensions);
         let naming = Naming { name: asked.snapshot, note: asked.note };
         let (session, snapshot) = app.driver.save(&asked.name, naming, asked.keep_running, report).await?;
         Ok(SaveResult {
@@ -92,7 +92,7 @@ fn files(module: &mut Module) {
         })
     });
     later::<SessionFork, _, _>(module, |asked, app, extensions| async move {
-        let report = report(asked.op.clone(), &extensions);
+        let report = report(&app, &asked.name, asked.op.clone(), &extensions);
         Ok(encoded(&app, &app.driver.fork(asked, report).await?))
     });
     later::<SessionDelete, _, _>(module, |asked, app, _| async move {

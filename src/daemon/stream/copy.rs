@@ -14,6 +14,7 @@ use super::{Broken, LAST_WORD, RawStreams, pump};
 use crate::daemon::exec::ChunkStream;
 use crate::daemon::failure::Failure;
 use crate::daemon::files::{CopyIn, CopyOut};
+use crate::daemon::progress::Report;
 use crate::engine::{ArchiveSource, Chunk};
 use crate::proto::copy::{CopyOpen, CopyPlace, Direction};
 use crate::proto::errors::Kind;
@@ -40,14 +41,15 @@ pub(super) async fn serve(
     reader: Reader,
     mut out: Out,
 ) -> io::Result<()> {
+    let report = streams.driver.report(session, asked.op.clone(), None);
     let work = async {
         match asked.direction {
             Direction::Out => match streams.driver.copy_out(session, asked).await {
-                Ok(copy) => give(copy, reader, &mut out).await,
+                Ok(copy) => give(copy, report, reader, &mut out).await,
                 Err(failure) => Err(failure),
             },
             Direction::In => match streams.driver.copy_in(session, asked).await {
-                Ok(copy) => take(copy, reader, &mut out).await,
+                Ok(copy) => take(copy, report, reader, &mut out).await,
                 Err(failure) => Err(failure),
             },
         }
@@ -84,12 +86,17 @@ fn opened(place: &CopyPlace) -> Opened {
 ///
 /// # Errors
 /// None after the opening was answered.
-async fn give(copy: CopyOut, mut reader: Reader, out: &mut Out) -> Result<Ended, Failure> {
+async fn give(copy: CopyOut, report: Report, mut reader: Reader, out: &mut Out) -> Result<Ended, Failure> {
     if out.line(&opened(&copy.place)).await.is_err() {
         return Ok(Ended::Gone);
     }
     let CopyOut { archive, files: _in_use, .. } = copy;
-    let mut chunks: ChunkStream = archive.map(|next| next.map(Chunk::Stdout)).boxed();
+    let mut done = 0;
+    let counted = archive.inspect(move |next| {
+        done += next.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        report.bytes("copying", done);
+    });
+    let mut chunks: ChunkStream = counted.map(|next| next.map(Chunk::Stdout)).boxed();
     let left = async { while matches!(read_frame(&mut reader).await, Ok(Some(_))) {} };
     tokio::select! {
         biased;
@@ -104,7 +111,7 @@ async fn give(copy: CopyOut, mut reader: Reader, out: &mut Out) -> Result<Ended,
 
 /// Takes files from the client. The engine is asked for nothing before the first of them: a client that finds that it
 /// cannot copy what it wanted to that place closes the connection.
-async fn take(copy: CopyIn, reader: Reader, out: &mut Out) -> Result<Ended, Failure> {
+async fn take(copy: CopyIn, report: Report, reader: Reader, out: &mut Out) -> Result<Ended, Failure> {
     if out.line(&opened(&copy.place)).await.is_err() {
         return Ok(Ended::Gone);
     }
@@ -113,7 +120,14 @@ async fn take(copy: CopyIn, reader: Reader, out: &mut Out) -> Result<Ended, Fail
     let mut writing = pin!(async {
         let Some(Ok(first)) = queue.recv().await else { return Ok(Ended::Gone) };
         let rest = stream::unfold(queue, |mut queue| async { queue.recv().await.map(|next| (next, queue)) });
-        let source: ArchiveSource = stream::iter([Ok(first)]).chain(rest).boxed();
+        let mut done = 0;
+        let source: ArchiveSource = stream::iter([Ok(first)])
+            .chain(rest)
+            .inspect(move |next: &io::Result<Bytes>| {
+                done += next.as_ref().map_or(0, |bytes| bytes.len() as u64);
+                report.bytes("copying", done);
+            })
+            .boxed();
         Ok(match copy.write(source).await {
             Ok(()) => Ended::Done,
             Err(failure) => Ended::Failed(failure),

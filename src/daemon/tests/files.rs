@@ -145,7 +145,7 @@ impl Copying {
         let streams = RawStreams::new(world.driver.clone(), Shutdown::new());
         tokio::spawn(async move { streams.serve(Replay::new(Bytes::new(), theirs), peer).await });
         let mut socket = BufReader::new(ours);
-        let copy = Some(CopyOpen { direction, path: path.to_owned(), follow: false });
+        let copy = Some(CopyOpen { direction, path: path.to_owned(), follow: false, op: None });
         let open = Open { session: "a".to_owned(), copy, ..Open::default() };
         let mut opening = serde_json::to_vec(&open).expect("encodes");
         opening.push(b'\n');

@@ -3,6 +3,7 @@
 mod agents;
 mod execs;
 mod faults;
+mod feed;
 mod files;
 mod guests;
 mod imports;

@@ -35,7 +35,7 @@ pub(super) fn open(
     direction: Direction,
     follow: bool,
 ) -> Result<(RawStream, CopyPlace), Failure> {
-    let copy = CopyOpen { direction, path: path.to_owned(), follow };
+    let copy = CopyOpen { direction, path: path.to_owned(), follow, op: None };
     let open = Open { session: session.to_owned(), copy: Some(copy), ..Open::default() };
     let stream = context.open(&open)?;
     let place = stream.opened().copy.clone();

@@ -112,6 +112,7 @@ impl Fields {
         let last_active = self.time(&["last_active"]);
         let row = StoreRow {
             name,
+            namespace: None,
             sandbox_id: None,
             template: None,
             status: self.text(&["status"]),
@@ -128,6 +129,7 @@ impl Fields {
     fn agent_sandbox(&mut self, name: String) -> ImportRow {
         let row = StoreRow {
             name,
+            namespace: None,
             sandbox_id: self.text(&["sandboxId", "sandbox_id"]).filter(|id| !id.is_empty()),
             template: self.text(&["template"]),
             status: self.text(&["status"]),
@@ -233,6 +235,7 @@ impl Fields {
     fn rest(&mut self) -> Map<String, Value> {
         let mut rest = std::mem::take(&mut self.object);
         for key in [
+            "namespace",
             "sandbox_id",
             "sandboxId",
             "template",

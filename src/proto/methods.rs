@@ -19,7 +19,7 @@ use super::sessions::{
     RenameParams, ResumeParams, SaveParams, SaveResult, StartParams, StopParams, UpdateParams,
 };
 use super::snapshots::{SnapshotDeleteParams, SnapshotListParams};
-use super::types::{Session, Snapshot, StoreDeleteResult, StoreRow};
+use super::types::{Session, Snapshot, StoreDeleteResult, StoreListParams, StoreNameParams, StoreRow};
 
 /// One method of the socket.
 pub trait Method {
@@ -177,11 +177,11 @@ methods! {
         "Gives events, oldest first, of the last 10,000.";
     StoreSave = "store.save" (StoreRow) -> StoreRow, [SessionExists, InvalidName, StoreFull, StoreBusy],
         "Keeps a row for a sandbox that this daemon does not run. Overwrites only rows of its own kind.";
-    StoreLoad = "store.load" (NameParams) -> Option<StoreRow>, [],
+    StoreLoad = "store.load" (StoreNameParams) -> Option<StoreRow>, [],
         "Gives such a row with everything that was stored, or null.";
-    StoreListAll = "store.list_all" (Empty) -> Vec<StoreRow>, [],
-        "Lists such rows, without their other values.";
-    StoreDelete = "store.delete" (NameParams) -> StoreDeleteResult,
+    StoreListAll = "store.list_all" (StoreListParams) -> Vec<StoreRow>, [],
+        "Lists such rows of one store, without their other values.";
+    StoreDelete = "store.delete" (StoreNameParams) -> StoreDeleteResult,
         [StoreFull, StoreBusy],
         "Deletes such a row, if it is there.";
 }

@@ -295,6 +295,10 @@ pub struct EngineInfo {
 pub struct StoreRow {
     /// The session's name.
     pub name: String,
+    /// Which store the row is in, such as the path of a directory. Names are unique in each; absent for the one that also
+    /// holds what was imported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
     /// The sandbox's id in the other program.
     #[serde(default, alias = "sandboxId")]
     pub sandbox_id: Option<String>,
@@ -317,6 +321,26 @@ pub struct StoreRow {
     /// `store.load` alone, never in lists or logs.
     #[serde(default, flatten)]
     pub extra: serde_json::Map<String, serde_json::Value>,
+}
+
+/// A row of a store.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct StoreNameParams {
+    /// The session's name.
+    pub name: String,
+    /// Which store it is in, as it was saved.
+    #[serde(default)]
+    pub namespace: Option<String>,
+}
+
+/// A store.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct StoreListParams {
+    /// Which one, as its rows were saved.
+    #[serde(default)]
+    pub namespace: Option<String>,
 }
 
 /// Whether a row was there.

@@ -1,4 +1,5 @@
 //! The clients under `clients/`: their own tests, with the programs of this run, a live daemon and a real engine.
 
 mod editors;
+mod python;
 mod vscode;

@@ -2,6 +2,7 @@ use super::super::fake::{Fake, client};
 use super::*;
 use crate::proto::methods::{SessionGet, StoreLoad};
 use crate::proto::sessions::NameParams;
+use crate::proto::types::StoreNameParams;
 
 #[test]
 fn progress_that_comes_before_the_answer_reaches_the_caller() {
@@ -12,9 +13,9 @@ fn progress_that_comes_before_the_answer_reaches_the_caller() {
         r#"{"jsonrpc":"2.0","id":ID,"result":null}"#,
     ]);
     let mut seen = Vec::new();
-    let row = client(&fake)
-        .call_watched::<StoreLoad>(&NameParams { name: "a".to_owned() }, &mut |event| seen.push(event))
-        .expect("an answer");
+    let wanted = StoreNameParams { name: "a".to_owned(), namespace: None };
+    let row =
+        client(&fake).call_watched::<StoreLoad>(&wanted, &mut |event| seen.push(event)).expect("an answer");
     assert_eq!(row.get(), "null");
     let want = Progress {
         op: Some("a".to_owned()),
@@ -40,7 +41,7 @@ fn who_watches_hears_of_silence_and_an_answer_in_pieces_is_whole() {
         };
         (&theirs).write_all(piece.as_bytes()).expect("write");
     };
-    let params = NameParams { name: "a".to_owned() };
+    let params = StoreNameParams { name: "a".to_owned(), namespace: None };
     let row = Client::new(ours).call_watched::<StoreLoad>(&params, watch).expect("an answer");
     assert_eq!((row.get(), waited), ("null", 3));
 }

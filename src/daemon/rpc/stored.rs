@@ -6,9 +6,9 @@ use crate::proto::types::StoreDeleteResult;
 
 pub(super) fn register(module: &mut Module) {
     later::<StoreSave, _, _>(module, |row, app, _| async move { app.driver.store_save(row).await });
-    now::<StoreLoad, _>(module, |asked, app| Ok(app.driver.store_load(&asked.name)));
-    now::<StoreListAll, _>(module, |_, app| Ok(app.driver.store_list()));
+    now::<StoreLoad, _>(module, |asked, app| Ok(app.driver.store_load(&asked)));
+    now::<StoreListAll, _>(module, |asked, app| Ok(app.driver.store_list(&asked)));
     later::<StoreDelete, _, _>(module, |asked, app, _| async move {
-        Ok(StoreDeleteResult { deleted: app.driver.store_delete(&asked.name).await? })
+        Ok(StoreDeleteResult { deleted: app.driver.store_delete(&asked).await? })
     });
 }

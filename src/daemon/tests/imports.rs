@@ -5,11 +5,12 @@ use crate::engine::RunState;
 use crate::model::session::EngineKind;
 use crate::proto::errors::Kind;
 use crate::proto::sessions::ImportRow;
-use crate::proto::types::StoreRow;
+use crate::proto::types::{StoreListParams, StoreNameParams, StoreRow};
 
 fn stored(name: &str) -> StoreRow {
     StoreRow {
         name: name.to_owned(),
+        namespace: None,
         sandbox_id: Some("sbx-1".to_owned()),
         template: Some("base".to_owned()),
         status: Some("running".to_owned()),
@@ -32,6 +33,15 @@ fn row(origin: &str, name: &str) -> ImportRow {
     }
 }
 
+fn named(name: &str, namespace: Option<&str>) -> StoreNameParams {
+    StoreNameParams { name: name.to_owned(), namespace: namespace.map(str::to_owned) }
+}
+
+fn listed(world: &World, namespace: Option<&str>) -> Vec<String> {
+    let asked = StoreListParams { namespace: namespace.map(str::to_owned) };
+    world.driver.store_list(&asked).into_iter().map(|row| row.name).collect()
+}
+
 async fn import(world: &World, rows: Vec<ImportRow>) -> Vec<String> {
     world.driver.import(rows).await.expect("imports").into_iter().map(|o| o.outcome).collect()
 }
@@ -44,8 +54,11 @@ async fn rows_of_the_sdk_are_listed_as_what_they_are_and_their_token_is_never_sh
     assert_eq!((session.engine, session.status), (EngineKind::External, Status::Unknown));
     assert_eq!(session.created_at.0, 1_772_612_130_000);
     assert!(!format!("{session:?}").contains("hunter2"));
-    assert!(world.driver.store_list()[0].extra.is_empty());
-    assert_eq!(world.driver.store_load("a").expect("a row").extra["envdAccessToken"], "hunter2");
+    assert!(world.driver.store_list(&StoreListParams::default())[0].extra.is_empty());
+    assert_eq!(
+        world.driver.store_load(&named("a", None)).expect("a row").extra["envdAccessToken"],
+        "hunter2"
+    );
     world.driver.compare_all(false).await.expect("compares");
     assert_eq!(world.status("a"), Status::Unknown);
     world.driver.delete("a", false).await.expect("can be deleted");
@@ -125,11 +138,51 @@ async fn programs_can_keep_rows_but_not_replace_sessions() {
     let changed = StoreRow { status: Some("stopped".into()), ..stored("theirs") };
     world.driver.store_save(changed.clone()).await.expect("replaced");
     assert_eq!(
-        world.driver.store_load("theirs"),
+        world.driver.store_load(&named("theirs", None)),
         Some(StoreRow { created_at: Some("2026-03-04T08:15:30.000Z".into()), ..changed })
     );
-    assert_eq!(world.driver.store_load("mine"), None);
-    assert!(!world.driver.store_delete("mine").await.expect("left alone"));
-    assert!(world.driver.store_delete("theirs").await.expect("deleted"));
+    assert_eq!(world.driver.store_load(&named("mine", None)), None);
+    assert!(!world.driver.store_delete(&named("mine", None)).await.expect("left alone"));
+    assert!(world.driver.store_delete(&named("theirs", None)).await.expect("deleted"));
     assert_eq!(world.driver.count(), 1);
+}
+
+#[tokio::test]
+async fn one_name_is_another_row_in_each_store() {
+    let world = World::new();
+    import(&world, vec![row("agent-sandbox", "a")]).await;
+    let kept = |namespace: &str, status: &str| StoreRow {
+        namespace: Some(namespace.to_owned()),
+        status: Some(status.to_owned()),
+        ..stored("a")
+    };
+    for (namespace, status) in [("/one", "running"), ("/two", "stopped"), ("/one", "paused")] {
+        world.driver.store_save(kept(namespace, status)).await.expect("kept");
+    }
+    let status = |namespace| world.driver.store_load(&named("a", namespace)).and_then(|row| row.status);
+    assert_eq!(status(Some("/one")).as_deref(), Some("paused"));
+    assert_eq!(status(Some("/two")).as_deref(), Some("stopped"));
+    assert_eq!(
+        status(None).as_deref(),
+        Some("running"),
+        "what was imported is in the store without a namespace"
+    );
+    assert_eq!(status(Some("/three")), None);
+    assert_eq!(
+        (listed(&world, Some("/one")), listed(&world, None)),
+        (vec!["a".to_owned()], vec!["a".to_owned()])
+    );
+    // A row is told from one of another store by more than its name in the table.
+    let in_table = world.driver.sessions().iter().map(|s| s.name.to_string()).find(|n| n.len() > 1);
+    let in_table = in_table.expect("a marked name");
+    assert_eq!(world.driver.store_load(&named(&in_table, None)), None);
+    assert!(!world.driver.store_delete(&named(&in_table, None)).await.expect("left alone"));
+    assert_eq!(
+        world.driver.store_save(stored(&in_table)).await.expect_err("taken").kind,
+        Kind::SessionExists
+    );
+    assert!(world.driver.store_delete(&named("a", Some("/one"))).await.expect("deleted"));
+    assert_eq!((listed(&world, Some("/one")).len(), listed(&world, Some("/two")).len()), (0, 1));
+    let long = StoreRow { namespace: Some("x".repeat(5000)), ..stored("b") };
+    assert_eq!(world.driver.store_save(long).await.expect_err("too long").kind, Kind::InvalidParams);
 }

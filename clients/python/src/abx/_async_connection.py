@@ -1,0 +1,180 @@
+"""Connecting and calls on asyncio: many calls at once on one connection."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from typing import Any, Awaitable, Callable, Dict, Mapping, Optional
+
+from . import _launch, _wire
+from ._connection import (
+    ANSWER_LIMIT,
+    GREET_LIMIT,
+    GREET_PAUSE,
+    check_protocol,
+    greeting,
+    is_leaving,
+    lost,
+    start_daemon,
+)
+from .errors import AbxError, CallTimeoutError
+from .models import Json
+
+_READ_BYTES = 256 * 1024
+
+OnMessage = Callable[[Optional[Json]], Awaitable[None]]
+
+
+async def connect(place: _launch.Place) -> socket.socket:
+    """A connection to the daemon, which is started if none listens and that is wanted.
+
+    Raises :class:`DaemonUnreachableError`.
+    """
+    path = place.path
+    try:
+        return await _connect_once(path)
+    except OSError as error:
+        if not _launch.is_absent(error):
+            raise _launch.cannot_connect(path, error) from error
+    await asyncio.get_running_loop().run_in_executor(None, start_daemon, place)
+    try:
+        return await _connect_once(path)
+    except OSError as error:
+        raise _launch.cannot_connect(path, error) from error
+
+
+async def _connect_once(path: str) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        made.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(made, path)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+class AsyncConnection:
+    """A connection that carries many calls at once.
+
+    ``on_message`` gets each notification, and None at the end; while it waits, nothing more is read.
+    """
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, on_message: OnMessage
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._on_message = on_message
+        self._number = 0
+        self._pending: Dict[int, "asyncio.Future[Json]"] = {}
+        self.loop = asyncio.get_running_loop()
+        self.ended = False
+        self._task = self.loop.create_task(self._receive())
+
+    @classmethod
+    async def open(cls, place: _launch.Place, client: str, on_message: OnMessage) -> "AsyncConnection":
+        """Connects and greets."""
+        deadline = time.monotonic() + GREET_LIMIT
+        greeted = False
+
+        async def pass_on(message: Optional[Json]) -> None:
+            # A connection that was never given to anybody ends unheard.
+            if greeted or message is not None:
+                await on_message(message)
+
+        while True:
+            made = cls(*await asyncio.open_unix_connection(sock=await connect(place)), pass_on)
+            try:
+                check_protocol(await made.call("daemon.hello", greeting(client), ANSWER_LIMIT))
+                greeted = True
+                return made
+            except AbxError as error:
+                made.close()
+                if not is_leaving(error) or time.monotonic() > deadline:
+                    raise
+            except BaseException:
+                made.close()
+                raise
+            await asyncio.sleep(GREET_PAUSE)
+
+    async def call(self, method: str, params: Mapping[str, Any], limit: Optional[float] = None) -> Any:
+        """Makes a call and waits for its answer, at most so many seconds.
+
+        Who is cancelled while it waits has the request cancelled; what that began goes on.
+        """
+        self._number += 1
+        number = self._number
+        answer: "asyncio.Future[Json]" = self.loop.create_future()
+        if self.ended:
+            raise lost(method)
+        self._pending[number] = answer
+        try:
+            self._writer.write(_wire.request(number, method, params))
+            await self._writer.drain()
+            return _wire.result(await asyncio.wait_for(answer, limit))
+        except AbxError:
+            raise
+        except asyncio.TimeoutError:
+            self._cancel(number)
+            raise CallTimeoutError(
+                f"{method} was not answered within {limit:g} s; what it began goes on",
+                hint="abx ls shows how it stands",
+            ) from None
+        except asyncio.CancelledError:
+            self._cancel(number)
+            raise
+        except OSError as error:
+            raise lost(method) from error
+        finally:
+            self._pending.pop(number, None)
+
+    def close(self) -> None:
+        """Closes it."""
+        self.ended = True
+        if not self.loop.is_closed():
+            self._task.cancel()
+            self._writer.close()
+
+    def _cancel(self, number: int) -> None:
+        if not self.ended and not self.loop.is_closed():
+            self._writer.write(_wire.notification("$/cancelRequest", {"id": number}))
+
+    async def _receive(self) -> None:
+        lines = _wire.LineBuffer()
+        failure: AbxError = lost()
+        try:
+            while True:
+                data = await self._reader.read(_READ_BYTES)
+                if not data:
+                    break
+                lines.feed(data)
+                while True:
+                    text = lines.next()
+                    if text is None:
+                        break
+                    await self._take(_wire.message(text))
+        except OSError:
+            pass
+        except AbxError as error:
+            failure = error
+        finally:
+            self.ended = True
+            for answer in self._pending.values():
+                if not answer.done():
+                    answer.set_exception(failure)
+            self._writer.close()
+        await self._on_message(None)
+
+    async def _take(self, message: Json) -> None:
+        if "method" in message:
+            await self._on_message(message)
+            return
+        number = message.get("id")
+        answer = self._pending.get(number) if isinstance(number, int) else None
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+        elif number is None:
+            # Not about one request but about the connection, which ends.
+            _wire.result(message)

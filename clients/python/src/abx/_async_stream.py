@@ -1,0 +1,309 @@
+"""Raw streams on asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections import deque
+from types import TracebackType
+from typing import Any, AsyncIterator, Deque, Mapping, Optional, Tuple, Type
+
+from . import _launch, _wire
+from ._async_connection import connect
+from ._exchange import FOLLOW_LIMIT, FOLLOW_PAUSE, Chunk, Exchange
+from .errors import AbxError, ConnectionLostError, DaemonUnreachableError
+from .models import PtySize
+
+#: Bytes that are taken before they are wanted; past them the daemon waits, and with it the command.
+_WAITING_BYTES = 1024 * 1024
+
+
+class _Incoming(asyncio.Protocol):
+    """What comes on a connection, up to its end and whatever that is.
+
+    A stream of asyncio forgets what came before an error, and so would lose how a command ended whose input
+    was not taken to its end.
+    """
+
+    def __init__(self) -> None:
+        self._chunks: Deque[bytes] = deque()
+        self._size = 0
+        self._ended = False
+        self._paused = False
+        self._waiter: "Optional[asyncio.Future[None]]" = None
+        self._transport: Optional[asyncio.ReadTransport] = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Takes what is read from."""
+        assert isinstance(transport, asyncio.ReadTransport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Takes bytes."""
+        self._chunks.append(data)
+        self._size += len(data)
+        if self._size > _WAITING_BYTES and not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+        self._wake()
+
+    def connection_lost(self, exc: Optional[Exception]) -> None:
+        """Takes the end."""
+        self._ended = True
+        self._wake()
+
+    async def read(self) -> bytes:
+        """The next bytes; none at the end. May be cancelled: nothing is lost."""
+        while not self._chunks:
+            if self._ended:
+                return b""
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        data = self._chunks.popleft()
+        self._size -= len(data)
+        if self._paused and self._size <= _WAITING_BYTES // 2 and self._transport is not None:
+            self._paused = False
+            if not self._ended:
+                self._transport.resume_reading()
+        return data
+
+    def close(self) -> None:
+        """Closes the connection."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class _Outgoing:
+    """What goes on the same connection, in order, whole, and apart from what comes."""
+
+    def __init__(self, made: socket.socket) -> None:
+        self._socket = made
+        self._last: "Optional[asyncio.Task[None]]" = None
+
+    async def send(self, data: bytes) -> None:
+        """Sends bytes. Who is cancelled has them sent all the same: half a frame would garble the rest."""
+        sending = asyncio.get_running_loop().create_task(self._send(data, self._last))
+        self._last = sending
+        sending.add_done_callback(lambda task: task.cancelled() or task.exception())
+        try:
+            await asyncio.shield(sending)
+        except asyncio.CancelledError:
+            if sending.cancelled():
+                raise BrokenPipeError("the connection was closed") from None
+            raise
+
+    def close(self) -> None:
+        """Closes the connection for both directions."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        if self._last is None or self._last.done():
+            self._socket.close()
+        else:
+            # The loop still watches it, by a number that the next connection could get.
+            self._last.cancel()
+            self._last.add_done_callback(lambda task: self._socket.close())
+
+    async def _send(self, data: bytes, before: "Optional[asyncio.Task[None]]") -> None:
+        if before is not None:
+            await before
+        await asyncio.get_running_loop().sock_sendall(self._socket, data)
+
+
+class AsyncExecStream:
+    """The bytes of one command: read output, write input, resize, signal, wait.
+
+    Closing it before the end ends the command, unless it is detached or an attach. One task may read while
+    another writes. A command that takes no input is followed through a restart of the daemon.
+    """
+
+    def __init__(self, place: _launch.Place, exchange: Exchange) -> None:
+        self._place = place
+        self._exchange = exchange
+        self._closed = False
+        self._incoming: Optional[_Incoming] = None
+        self._outgoing: Optional[_Outgoing] = None
+        self._frames = _wire.FrameBuffer()
+
+    @classmethod
+    async def open(cls, place: _launch.Place, exchange: Exchange) -> "AsyncExecStream":
+        """Opens it."""
+        made = cls(place, exchange)
+        try:
+            await made._open()
+        except ConnectionLostError as error:
+            if not exchange.can_go_on(error):
+                raise
+            await made._follow()
+        return made
+
+    @property
+    def id(self) -> str:
+        """The command's id."""
+        return self._exchange.exec_id
+
+    @property
+    def note(self) -> Optional[str]:
+        """One line for the user on what was started."""
+        return self._exchange.note
+
+    @property
+    def copy(self) -> Mapping[str, Any]:
+        """What a copy has to know of its end in the sandbox."""
+        return self._exchange.copy
+
+    @property
+    def exit_code(self) -> Optional[int]:
+        """The code, once all output is read."""
+        return self._exchange.exit[0] if self._exchange.exit else None
+
+    @property
+    def reason(self) -> Optional[str]:
+        """Why it ended, where that was not by itself."""
+        return self._exchange.exit[1] if self._exchange.exit else None
+
+    @property
+    def lost_bytes(self) -> int:
+        """Bytes of output that were no longer kept when it was followed."""
+        return self._exchange.lost_bytes
+
+    async def read(self) -> Optional[Chunk]:
+        """The next piece of output, ``("stdout", bytes)`` or ``("stderr", bytes)``; None at the end.
+
+        May be cancelled, also by ``asyncio.wait_for``, and called again: nothing is lost.
+        """
+        while self._exchange.exit is None:
+            try:
+                chunk = await self._step()
+            except AbxError as error:
+                if self._closed or not self._exchange.can_go_on(error):
+                    self.close()
+                    raise
+                await self._follow()
+                continue
+            if chunk is not None:
+                return chunk
+        self._drop()
+        return None
+
+    async def __aiter__(self) -> AsyncIterator[Chunk]:
+        while True:
+            chunk = await self.read()
+            if chunk is None:
+                return
+            yield chunk
+
+    async def write(self, data: bytes) -> None:
+        """Sends input; waits while the command does not take it."""
+        for frame in self._exchange.input(data):
+            await self._send(frame)
+
+    async def end_input(self) -> None:
+        """Ends the input."""
+        await self._send(self._exchange.end_of_input())
+
+    async def resize(self, rows: int, cols: int) -> None:
+        """Tells the terminal's new size."""
+        await self._send(self._exchange.resized(PtySize(rows, cols)))
+
+    async def signal(self, number: int) -> None:
+        """Signals the command."""
+        await self._send(self._exchange.signal(number))
+
+    async def wait(self) -> Tuple[int, Optional[str]]:
+        """Reads to the end, passing over output, and gives the code and the reason."""
+        async for _ in self:
+            pass
+        if self._exchange.exit is None:
+            raise self._exchange.lost()
+        return self._exchange.exit
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._closed = True
+        self._drop()
+
+    async def __aenter__(self) -> "AsyncExecStream":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+    async def _open(self) -> None:
+        made = await connect(self._place)
+        incoming, outgoing = _Incoming(), _Outgoing(made.dup())
+        try:
+            await asyncio.get_running_loop().create_unix_connection(lambda: incoming, sock=made)
+            await outgoing.send(self._exchange.hello())
+            lines = _wire.LineBuffer()
+            while True:
+                text = lines.next()
+                if text is not None:
+                    break
+                data = await incoming.read()
+                if not data:
+                    raise ConnectionLostError("the daemon closed the connection", hint="abx daemon logs")
+                lines.feed(data)
+            self._exchange.answered(text)
+        except OSError as error:
+            outgoing.close()
+            incoming.close()
+            raise error if isinstance(error, AbxError) else self._exchange.lost() from error
+        except BaseException:
+            outgoing.close()
+            incoming.close()
+            raise
+        self._frames = _wire.FrameBuffer()
+        self._frames.feed(lines.rest())
+        self._incoming, self._outgoing = incoming, outgoing
+
+    async def _follow(self) -> None:
+        self._drop()
+        deadline = time.monotonic() + FOLLOW_LIMIT
+        while True:
+            try:
+                return await self._open()
+            except AbxError as error:
+                passing = isinstance(error, DaemonUnreachableError) or error.kind == "shutting_down"
+                if not passing or self._closed or time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(FOLLOW_PAUSE)
+
+    async def _step(self) -> Optional[Chunk]:
+        frame = self._frames.next()
+        if frame is not None:
+            return self._exchange.take(*frame)
+        if self._incoming is None:
+            raise self._exchange.lost()
+        data = await self._incoming.read()
+        if not data:
+            raise self._exchange.lost()
+        self._frames.feed(data)
+        return None
+
+    async def _send(self, frame: bytes) -> None:
+        if self._outgoing is None:
+            raise self._exchange.lost()
+        try:
+            await self._outgoing.send(frame)
+        except OSError as error:
+            raise self._exchange.lost() from error
+
+    def _drop(self) -> None:
+        incoming, self._incoming = self._incoming, None
+        outgoing, self._outgoing = self._outgoing, None
+        if outgoing is not None:
+            outgoing.close()
+        if incoming is not None:
+            incoming.close()

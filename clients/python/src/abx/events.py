@@ -1,0 +1,224 @@
+"""Events as they come, over as many connections as it takes."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from types import TracebackType
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Type
+
+from . import _launch
+from ._connection import Connection
+from .errors import AbxError, CallTimeoutError, ConnectionLostError, DaemonUnreachableError
+from .models import Event, Json
+
+#: Pauses between attempts to reach a daemon that went away, in seconds; the last one repeats.
+PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+def pause(attempt: int) -> float:
+    """How long to wait before this attempt, counted from 0."""
+    return PAUSES[min(attempt, len(PAUSES) - 1)]
+
+
+def is_passing(error: AbxError) -> bool:
+    """Whether a daemon that answers so may be back soon."""
+    return isinstance(error, DaemonUnreachableError) or error.kind in ("shutting_down", "limit")
+
+
+class Following:
+    """Where a subscriber is, without a socket: what to ask for next, and what a message means to it."""
+
+    def __init__(self, since: Optional[int], session: Optional[str], kinds: Sequence[str]) -> None:
+        #: The number of the last event that was given, or passed over by the daemon; None for from now on.
+        self.since = since
+        self._session = session
+        self._kinds = list(kinds)
+        self._id: Optional[int] = None
+        #: Whether the subscription has ended and is to be asked for again.
+        self.ended = False
+
+    def params(self) -> Json:
+        """What to ask ``event.subscribe`` for."""
+        given: Dict[str, Any] = {"since": self.since, "session": self._session, "kinds": self._kinds or None}
+        return {key: value for key, value in given.items() if value is not None}
+
+    def subscribed(self, id: Any) -> None:
+        """Takes the subscription's id."""
+        self._id = id if isinstance(id, int) else None
+        self.ended = False
+
+    def take(self, message: Mapping[str, Any]) -> Optional[Event]:
+        """The event that a message tells, if it is one to pass on."""
+        params = message.get("params")
+        if message.get("method") != "event" or not isinstance(params, dict):
+            return None
+        if self._id is not None and params.get("subscription") not in (None, self._id):
+            return None
+        event = Event.from_wire(params)
+        if event.kind == "subscribed":
+            # A lower number than ours is that of a table which was begun anew.
+            missed = int(event.data.get("missed") or 0) > 0 or event.seq < (self.since or 0)
+            self.since = event.seq
+            # Beside progress this is the only place where a hole shows: who keeps a picture has to draw it
+            # anew.
+            return _as(event, "lagged") if missed else None
+        if event.kind == "lagged":
+            # What is kept comes again from the number that it tells.
+            self.since, self.ended = event.seq, True
+            return None
+        if event.kind != "progress":
+            self.since = max(event.seq, self.since or 0)
+        return event
+
+
+def _as(event: Event, kind: str) -> Event:
+    return Event(event.seq, event.at, kind, None, None, None, None, event.data)
+
+
+class EventStream:
+    """An iterator of events, which waits for the next. ``close`` ends it, from another thread too."""
+
+    def __init__(
+        self,
+        place: _launch.Place,
+        name: str,
+        since: Optional[int],
+        session: Optional[str],
+        kinds: Sequence[str],
+        reconnect: Optional[float],
+    ) -> None:
+        self._place = place
+        self._name = name
+        self._following = Following(since, session, kinds)
+        self._reconnect = reconnect
+        self._waiting: List[Event] = []
+        self._closed = threading.Event()
+        self._connection: Optional[Connection] = None
+        self._subscribe()
+        # A daemon that the user stops stays stopped: who only listens does not start it.
+        self._place = _launch.Place(place.home, place.socket, place.program, autostart=False)
+
+    @property
+    def last_seq(self) -> Optional[int]:
+        """The number to give as ``since`` in order to go on from here."""
+        return self._following.since
+
+    def next(self, timeout: Optional[float] = None) -> Optional[Event]:
+        """The next event; None where none comes in so many seconds, or the stream is closed."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._closed.is_set():
+            if self._waiting:
+                return self._waiting.pop(0)
+            connection = self._connection
+            try:
+                if connection is None:
+                    raise ConnectionLostError("the daemon went away")
+                event = self._following.take(connection.receive(deadline))
+                if self._following.ended:
+                    self._ask(connection)
+                if event is not None:
+                    return event
+            except socket.timeout:
+                return None
+            except (ConnectionLostError, CallTimeoutError, OSError) as error:
+                if self._closed.is_set():
+                    break
+                if not self._resubscribe(error, deadline):
+                    return None
+        return None
+
+    def wait_for(self, wanted: Callable[[Event], bool], timeout: float) -> Event:
+        """Reads on until an event is wanted.
+
+        Raises TimeoutError where none is in so many seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            event = self.next(max(0.0, deadline - time.monotonic()))
+            if event is None:
+                raise TimeoutError(f"no such event within {timeout:g} s")
+            if wanted(event):
+                return event
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        event = self.next()
+        if event is None:
+            raise StopIteration
+        return event
+
+    def close(self) -> None:
+        """Ends it."""
+        self._closed.set()
+        connection = self._connection
+        if connection is not None:
+            connection.shut()
+
+    def __enter__(self) -> "EventStream":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.close()
+        self._drop()
+
+    def __del__(self) -> None:
+        if getattr(self, "_connection", None) is not None:
+            self._drop()
+
+    def _subscribe(self) -> None:
+        connection = Connection(self._place, self._name)
+        try:
+            self._ask(connection)
+            # The first notification tells the number from which on nothing is missed.
+            while self._following.since is None:
+                event = self._following.take(connection.receive())
+                if event is not None:
+                    self._waiting.append(event)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+
+    def _ask(self, connection: Connection) -> None:
+        def early(message: Json) -> None:
+            event = self._following.take(message)
+            if event is not None:
+                self._waiting.append(event)
+
+        self._following.subscribed(connection.call("event.subscribe", self._following.params(), None, early))
+
+    def _resubscribe(self, error: Exception, deadline: Optional[float]) -> bool:
+        """Whether it is subscribed again; raises where the daemon stays away too long."""
+        self._drop()
+        limit = None if self._reconnect is None else time.monotonic() + self._reconnect
+        attempt = 0
+        while True:
+            now = time.monotonic()
+            if deadline is not None and now >= deadline:
+                return False
+            if limit is not None and now >= limit:
+                raise error
+            if self._closed.wait(pause(attempt)):
+                return False
+            attempt += 1
+            try:
+                self._subscribe()
+                return True
+            except AbxError as failure:
+                if not is_passing(failure):
+                    raise
+                error = failure
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

@@ -1,0 +1,514 @@
+"""A session as a thing to work in: its commands, files and terminals."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import IO, Callable, Iterator, List, Literal, Mapping, Optional, Sequence, Type, Union, overload
+from weakref import WeakValueDictionary
+
+from ._calls import Path
+from ._connection import ExecStream
+from ._output import OnText
+from .client import Client, collect
+from .errors import SessionNotFoundError
+from .info import SessionInfo
+from .models import (
+    CommandResult,
+    Deleted,
+    Directory,
+    ExecInfo,
+    Progress,
+    PtySize,
+    Saved,
+    Session,
+    WriteInfo,
+)
+
+Data = Union[str, bytes, bytearray, IO[bytes], IO[str]]
+OnBytes = Callable[[bytes], None]
+
+
+def whole(data: Data) -> Union[str, bytes]:
+    """All of what is to be written."""
+    if isinstance(data, (str, bytes)):
+        return data
+    if isinstance(data, bytearray):
+        return bytes(data)
+    return data.read()
+
+
+class CommandHandle:
+    """A command that runs in the background."""
+
+    def __init__(self, client: Client, session: str, id: str, stream: Optional[ExecStream] = None) -> None:
+        self._client = client
+        self._session = session
+        self._stream = stream
+        #: The command's id, as in ``abx exec list``.
+        self.id = id
+
+    def wait(
+        self,
+        on_stdout: Optional[OnText] = None,
+        on_stderr: Optional[OnText] = None,
+        *,
+        check: bool = False,
+    ) -> CommandResult:
+        """Waits for the end, and gives all output that is kept."""
+        with self._opened() as stream:
+            return collect(stream, on_stdout, on_stderr, check)
+
+    def __iter__(self) -> Iterator["tuple[str, bytes]"]:
+        return iter(self._opened())
+
+    def send_stdin(self, data: Union[str, bytes]) -> None:
+        """Sends input to a command that was started with ``stdin=True``."""
+        self._fed().write(data.encode("utf-8") if isinstance(data, str) else data)
+
+    def close_stdin(self) -> None:
+        """Ends the input."""
+        self._fed().end_input()
+
+    def kill(self, signal: Optional[int] = None) -> bool:
+        """Ends the command and all that it started, or signals it."""
+        return self._client.exec_kill(self.id, signal=signal).id == self.id
+
+    def info(self, timeout: float = 0.0) -> ExecInfo:
+        """How it stands, once it has ended or after so many seconds."""
+        return self._client.exec_wait(self.id, timeout=timeout)
+
+    def disconnect(self) -> None:
+        """Stops reading. A command without input goes on, one that is fed ends."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    def _opened(self) -> ExecStream:
+        if self._stream is None:
+            self._stream = self._client.exec_follow(self._session, self.id)
+        return self._stream
+
+    def _fed(self) -> ExecStream:
+        if self._stream is None:
+            raise ValueError("the command was not started with stdin=True")
+        return self._stream
+
+
+class Commands:
+    """Commands of a sandbox. A list is program and arguments, text a script of the sandbox's shell."""
+
+    def __init__(self, client: Client, session: Callable[[], str]) -> None:
+        self._client = client
+        self._session = session
+
+    @overload
+    def run(
+        self,
+        cmd: Union[str, Sequence[str]],
+        background: Literal[False] = ...,
+        envs: Optional[Mapping[str, str]] = ...,
+        user: Optional[str] = ...,
+        cwd: Optional[str] = ...,
+        on_stdout: Optional[OnText] = ...,
+        on_stderr: Optional[OnText] = ...,
+        stdin: Union[str, bytes, bool, None] = ...,
+        timeout: Optional[float] = ...,
+        check: bool = ...,
+    ) -> CommandResult: ...
+
+    @overload
+    def run(
+        self,
+        cmd: Union[str, Sequence[str]],
+        background: Literal[True],
+        envs: Optional[Mapping[str, str]] = ...,
+        user: Optional[str] = ...,
+        cwd: Optional[str] = ...,
+        on_stdout: Optional[OnText] = ...,
+        on_stderr: Optional[OnText] = ...,
+        stdin: Union[str, bytes, bool, None] = ...,
+        timeout: Optional[float] = ...,
+        check: bool = ...,
+    ) -> CommandHandle: ...
+
+    @overload
+    def run(
+        self,
+        cmd: Union[str, Sequence[str]],
+        background: bool,
+        envs: Optional[Mapping[str, str]] = ...,
+        user: Optional[str] = ...,
+        cwd: Optional[str] = ...,
+        on_stdout: Optional[OnText] = ...,
+        on_stderr: Optional[OnText] = ...,
+        stdin: Union[str, bytes, bool, None] = ...,
+        timeout: Optional[float] = ...,
+        check: bool = ...,
+    ) -> Union[CommandResult, CommandHandle]: ...
+
+    def run(
+        self,
+        cmd: Union[str, Sequence[str]],
+        background: bool = False,
+        envs: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
+        cwd: Optional[str] = None,
+        on_stdout: Optional[OnText] = None,
+        on_stderr: Optional[OnText] = None,
+        stdin: Union[str, bytes, bool, None] = None,
+        timeout: Optional[float] = None,
+        check: bool = False,
+    ) -> Union[CommandResult, CommandHandle]:
+        """Runs a command to its end, or starts it with ``background=True``.
+
+        ``stdin`` is its input; True, in the background, for input that is sent later. ``timeout`` is in
+        seconds; the code is then 124. Raises :class:`CommandExitError` with ``check``, where it ends with
+        another code than 0.
+        """
+        session = self._session()
+        if background:
+            return self._start(session, cmd, envs, user, cwd, stdin, timeout)
+        return self._client.run(
+            session,
+            cmd,
+            env=envs,
+            cwd=cwd,
+            user=user,
+            input=None if isinstance(stdin, bool) else stdin,
+            timeout=timeout,
+            on_stdout=on_stdout,
+            on_stderr=on_stderr,
+            check=check,
+        )
+
+    def list(self) -> List[ExecInfo]:
+        """Commands that run now."""
+        return [each for each in self._client.exec_list(self._session()) if each.status == "running"]
+
+    def connect(self, id: str) -> CommandHandle:
+        """A command that runs already."""
+        return CommandHandle(self._client, self._session(), id)
+
+    def kill(self, id: str, signal: Optional[int] = None) -> bool:
+        """Ends a command and all that it started, or signals it."""
+        return self.connect(id).kill(signal)
+
+    def _start(
+        self,
+        session: str,
+        cmd: Union[str, Sequence[str]],
+        envs: Optional[Mapping[str, str]],
+        user: Optional[str],
+        cwd: Optional[str],
+        stdin: Union[str, bytes, bool, None],
+        timeout: Optional[float],
+    ) -> CommandHandle:
+        if stdin is None or stdin is False:
+            started = self._client.exec_start(session, cmd, env=envs, cwd=cwd, user=user, timeout=timeout)
+            return CommandHandle(self._client, session, started.id)
+        stream = self._client.exec(session, cmd, env=envs, cwd=cwd, user=user, stdin=True, timeout=timeout)
+        handle = CommandHandle(self._client, session, stream.id, stream)
+        if not isinstance(stdin, bool):
+            handle.send_stdin(stdin)
+            handle.close_stdin()
+        return handle
+
+
+class Files:
+    """Files of a sandbox, whether it runs or not. Relative paths count from where commands run."""
+
+    def __init__(self, client: Client, session: Callable[[], str]) -> None:
+        self._client = client
+        self._session = session
+
+    @overload
+    def read(self, path: Path, format: Literal["text"] = ...) -> str: ...
+
+    @overload
+    def read(self, path: Path, format: Literal["bytes"]) -> bytes: ...
+
+    def read(self, path: Path, format: str = "text") -> Union[str, bytes]:
+        """A whole file, as text or with ``format="bytes"``.
+
+        Raises :class:`SandboxFileNotFoundError`, which is a FileNotFoundError.
+        """
+        data = self._client.read_file(self._session(), path)
+        return data if format == "bytes" else data.decode("utf-8", "replace")
+
+    def write(
+        self, path: Path, data: Data, *, mode: Optional[int] = None, create_dirs: bool = True
+    ) -> WriteInfo:
+        """Puts a file in place; directories above it are made."""
+        return self._client.write_file(self._session(), path, whole(data), mode=mode, create_dirs=create_dirs)
+
+    def list(self, path: Optional[Path] = None) -> Directory:
+        """What is in a directory."""
+        return self._client.list_files(self._session(), path)
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is something at a path. The session has to run."""
+        return self._run(["test", "-e", str(path)], check=False).ok
+
+    def make_dir(self, path: Path) -> None:
+        """Makes a directory and those above it. The session has to run."""
+        self._run(["mkdir", "-p", "--", str(path)])
+
+    def remove(self, path: Path) -> None:
+        """Removes a file, or a directory with all that is in it. The session has to run."""
+        self._run(["rm", "-rf", "--", str(path)])
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Moves a file or directory. The session has to run."""
+        self._run(["mv", "--", str(old), str(new)])
+
+    def _run(self, cmd: Sequence[str], check: bool = True) -> CommandResult:
+        return self._client.run(self._session(), cmd, check=check)
+
+
+class PtyHandle:
+    """A program on a terminal."""
+
+    def __init__(self, client: Client, stream: ExecStream, on_data: Optional[OnBytes]) -> None:
+        self._client = client
+        self._stream = stream
+        self._on_data = on_data
+        #: The command's id.
+        self.id = stream.id
+
+    def read(self, timeout: Optional[float] = None) -> Optional[bytes]:
+        """The next bytes of the screen; None at the end. Raises TimeoutError where none come in so many
+        seconds.
+        """
+        chunk = self._stream.read(timeout)
+        return None if chunk is None else chunk[1]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (data for _, data in self._stream)
+
+    def send(self, data: Union[str, bytes]) -> None:
+        """Types."""
+        self._stream.write(data.encode("utf-8") if isinstance(data, str) else data)
+
+    send_stdin = send
+
+    def resize(self, rows: int, cols: int) -> None:
+        """Tells the terminal's new size."""
+        self._stream.resize(rows, cols)
+
+    def wait(self, on_pty: Optional[OnBytes] = None) -> int:
+        """Reads to the end, and gives the code."""
+        told = on_pty or self._on_data
+        for data in self:
+            if told is not None:
+                told(data)
+        return self._stream.wait()[0]
+
+    def kill(self) -> bool:
+        """Ends the program."""
+        return self._client.exec_kill(self.id).id == self.id
+
+    def close(self) -> None:
+        """Leaves. A named terminal stays, any other program ends."""
+        self._stream.close()
+
+    disconnect = close
+
+    def __enter__(self) -> "PtyHandle":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+
+class Pty:
+    """Terminals of a sandbox."""
+
+    def __init__(self, client: Client, session: Callable[[], str]) -> None:
+        self._client = client
+        self._session = session
+        self._open: "WeakValueDictionary[str, PtyHandle]" = WeakValueDictionary()
+
+    def create(
+        self,
+        size: PtySize = PtySize(),
+        on_data: Optional[OnBytes] = None,
+        user: Optional[str] = None,
+        cwd: Optional[str] = None,
+        envs: Optional[Mapping[str, str]] = None,
+        timeout: Optional[float] = None,
+        cmd: Union[str, Sequence[str]] = (),
+    ) -> PtyHandle:
+        """Starts a program on a terminal of its own: the shell, if none is named. It ends when the handle is
+        closed.
+        """
+        words: Sequence[str] = ["/bin/sh", "-l"] if not cmd else [cmd] if isinstance(cmd, str) else cmd
+        stream = self._client.exec(
+            self._session(),
+            words,
+            env={"TERM": "xterm-256color", **(envs or {})},
+            cwd=cwd,
+            user=user,
+            stdin=True,
+            tty=size,
+            timeout=timeout,
+        )
+        return self._kept(PtyHandle(self._client, stream, on_data))
+
+    def attach(
+        self,
+        terminal: str = "main",
+        size: PtySize = PtySize(),
+        on_data: Optional[OnBytes] = None,
+        cmd: Sequence[str] = (),
+        read_only: bool = False,
+        scrollback: int = 0,
+        agent: Optional[str] = None,
+    ) -> PtyHandle:
+        """Attaches to a named terminal, as ``abx attach`` does: it is opened if it is not there, and stays
+        when left.
+        """
+        stream = self._client.attach(
+            self._session(),
+            cmd,
+            terminal=terminal,
+            size=size,
+            env={"TERM": "xterm-256color"},
+            read_only=read_only,
+            scrollback=scrollback,
+            agent=agent,
+        )
+        return self._kept(PtyHandle(self._client, stream, on_data))
+
+    def send_stdin(self, id: str, data: Union[str, bytes]) -> None:
+        """Types on a terminal that was opened here."""
+        self._open[id].send(data)
+
+    def resize(self, id: str, size: PtySize) -> None:
+        """Tells the new size of a terminal that was opened here."""
+        self._open[id].resize(size.rows, size.cols)
+
+    def kill(self, id: str) -> bool:
+        """Ends the program on a terminal."""
+        self._open.pop(id, None)
+        return self._client.exec_kill(id).id == id
+
+    def _kept(self, handle: PtyHandle) -> PtyHandle:
+        self._open[handle.id] = handle
+        return handle
+
+
+class Sandbox:
+    """A session to work in. It stays when this object goes: only :meth:`kill` removes it."""
+
+    def __init__(self, client: Client, session: Session) -> None:
+        self._client = client
+        self._row = session
+        self.commands = Commands(client, self._key)
+        self.files = Files(client, self._key)
+        self.pty = Pty(client, self._key)
+
+    @property
+    def id(self) -> str:
+        """The sandbox's id: the container's. It changes where a container is made anew from a snapshot."""
+        return self._row.sandbox_id or ""
+
+    @property
+    def sandbox_id(self) -> str:
+        """As :attr:`id`."""
+        return self.id
+
+    @property
+    def name(self) -> str:
+        """The session's name."""
+        return self._row.name
+
+    @property
+    def session(self) -> Session:
+        """The session as it was when it was last asked for."""
+        return self._row
+
+    @property
+    def client(self) -> Client:
+        """What carries the calls."""
+        return self._client
+
+    def get_info(self) -> SessionInfo:
+        """The session as it is now."""
+        return SessionInfo.from_session(self.refresh())
+
+    def refresh(self) -> Session:
+        """Asks for the session as it is now."""
+        self._row = self._client.get(self._key())
+        return self._row
+
+    def is_running(self) -> bool:
+        """Whether it runs now."""
+        try:
+            return self.refresh().status == "running"
+        except SessionNotFoundError:
+            return False
+
+    def set_timeout(self, timeout: float) -> None:
+        """Has it stopped so many seconds from now; 0 is never."""
+        self._row = self._client.update(self._key(), timeout=timeout)
+
+    def stop(self) -> None:
+        """Stops it; its files stay."""
+        self._row = self._client.stop(self._key())
+
+    def pause(self) -> None:
+        """Freezes it with its memory."""
+        self._row = self._client.pause(self._key())
+
+    def resume(self, snapshot: Optional[str] = None) -> None:
+        """Brings it back; ``snapshot`` goes back to that one."""
+        self._row = self._client.resume(self._key(), snapshot=snapshot)
+
+    def save(
+        self,
+        snapshot: Optional[str] = None,
+        note: Optional[str] = None,
+        keep_running: bool = False,
+        on_progress: Optional[Callable[[Progress], None]] = None,
+    ) -> Saved:
+        """Takes a snapshot."""
+        saved = self._client.save(
+            self._key(), snapshot=snapshot, note=note, keep_running=keep_running, on_progress=on_progress
+        )
+        self._row = saved.session
+        return saved
+
+    def fork(self, new_name: str, snapshot: Optional[str] = None) -> "Sandbox":
+        """Starts a new session with these files."""
+        return Sandbox(self._client, self._client.fork(self._key(), new_name, snapshot=snapshot))
+
+    def kill(self, keep_snapshots: bool = False) -> bool:
+        """Removes the session, its files and snapshots; False where it is gone already."""
+        try:
+            gone: Deleted = self._client.delete(self._key(), keep_snapshots=keep_snapshots)
+        except SessionNotFoundError:
+            return False
+        return bool(gone.name)
+
+    def __enter__(self) -> "Sandbox":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        # Who opens a session by name wants it to be there the next time.
+        self._client.close()
+
+    def __repr__(self) -> str:
+        return f"<Sandbox {self._row.name!r} {self._row.status}>"
+
+    def _key(self) -> str:
+        return self._row.name

@@ -1,0 +1,320 @@
+"""The daemon's life as a client sees it: started, missing, restarted, away; and events across all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import stat
+import threading
+from pathlib import Path
+from typing import Any, List
+
+import pytest
+
+from abx import (
+    AsyncClient,
+    Client,
+    ConnectionLostError,
+    DaemonUnreachableError,
+    EngineUnavailableError,
+    Event,
+    EventStream,
+    LocalSessionStore,
+    ProtocolError,
+    SessionInfo,
+    errors,
+)
+from conftest import IMAGE, LIMIT, World, until
+
+
+def save(client: Client, name: str) -> None:
+    """Something that happens, and needs no engine."""
+    LocalSessionStore(client=client).save(SessionInfo(name))
+
+
+def names(events: List[Event]) -> List[str]:
+    return [event.session or "" for event in events]
+
+
+def kill(client: Client) -> None:
+    """Kills the daemon, as a crash would."""
+    pid = client.info().pid
+    os.kill(pid, signal.SIGKILL)
+    until("the daemon to be gone", lambda: None if is_alive(pid) else True)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in ("Z", "X")
+    except FileNotFoundError:
+        return False
+
+
+def test_the_daemon_is_started_when_it_is_needed(world: World) -> None:
+    with pytest.raises(DaemonUnreachableError, match="autostart is off") as refused:
+        world.client(autostart=False).info()
+    assert isinstance(refused.value, ConnectionError) and "abx daemon start" in str(refused.value)
+    client = world.client()
+    assert client.info().home == os.path.realpath(world.root)
+    assert world.client(autostart=False).list() == []
+    other = Client(home=world.directory / "other", program=world.program)
+    assert other.info().home == os.path.realpath(world.directory / "other")
+    other.call("daemon.shutdown")
+
+
+def test_a_program_that_is_missing_is_said_with_what_to_do(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(DaemonUnreachableError) as refused:
+        Client(program="/no/such/abx").info()
+    assert "/no/such/abx" in str(refused.value) and "install abx" in str(refused.value)
+    monkeypatch.setenv("PATH", str(world.directory))
+    with pytest.raises(DaemonUnreachableError, match="not on PATH"):
+        Client().info()
+
+
+def test_a_daemon_that_does_not_start_says_why(world: World) -> None:
+    world.root.mkdir()
+    (world.root / "config.toml").write_text("not toml")
+    with pytest.raises(DaemonUnreachableError) as refused:
+        world.client().info()
+    assert "config.toml" in str(refused.value) and "abx doctor" in str(refused.value)
+
+
+def test_something_else_on_the_socket_is_not_taken_for_a_daemon(world: World, tmp_path: Path) -> None:
+    import socket
+
+    path = str(world.directory / "s")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+
+        def answer() -> None:
+            with listener.accept()[0] as made:
+                made.recv(1000)
+                made.sendall(b"220 mail\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        with pytest.raises(ProtocolError, match="220 mail"):
+            Client(socket=path, autostart=False).info()
+
+
+def test_a_call_after_a_restart_finds_the_new_daemon(world: World) -> None:
+    client = world.client()
+    first = client.info().pid
+    world.abx("daemon", "restart")
+    second = client.info().pid
+    assert first != second
+    kill(client)
+    save(client, "a")
+    assert client.info().pid not in (first, second)
+
+
+def test_a_call_that_breaks_off_says_that_it_may_have_been_done(engine: World) -> None:
+    client = engine.client()
+    client.start("a", image=IMAGE)
+    failures: List[BaseException] = []
+
+    def ask() -> None:
+        try:
+            client.call("exec.run", {"session": "a", "cmd": ["sleep", "1000"]})
+        except ConnectionLostError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    other = engine.client()
+    until(
+        "the command to run", lambda: any(each.status == "running" for each in other.exec_list("a")) or None
+    )
+    kill(other)
+    thread.join(LIMIT)
+    assert len(failures) == 1 and "may have been done" in str(failures[0])
+
+
+def test_a_command_is_followed_through_a_restart(engine: World) -> None:
+    client = engine.client()
+    client.start("a", image=IMAGE)
+    script = "n=0; while [ ! -e /tmp/stop ]; do echo $n; n=$((n+1)); sleep 0.02; done; echo last $n; exit 6"
+    started = threading.Event()
+    results: List[Any] = []
+    thread = threading.Thread(
+        target=lambda: results.append(client.run("a", script, on_stdout=lambda text: started.set()))
+    )
+    thread.start()
+    assert started.wait(LIMIT)
+    kill(engine.client())
+    engine.client().write_file("a", "/tmp/stop", "")
+    thread.join(LIMIT)
+    [result] = results
+    assert (result.exit_code, result.lost_bytes) == (6, 0)
+    *numbers, last = result.stdout.splitlines()
+    assert numbers == [str(number) for number in range(len(numbers))], "nothing is missing and nothing twice"
+    assert last == f"last {len(numbers)}"
+
+
+def test_an_asynchronous_command_is_followed_through_a_restart(engine: World) -> None:
+    engine.client().start("a", image=IMAGE)
+
+    async def work() -> None:
+        client = AsyncClient(program=engine.program)
+        started = asyncio.Event()
+        script = "echo begun; while [ ! -e /tmp/stop ]; do sleep 0.02; done; echo ended; exit 6"
+        running = asyncio.ensure_future(client.run("a", script, on_stdout=lambda text: started.set()))
+        await started.wait()
+        await asyncio.get_running_loop().run_in_executor(None, kill, engine.client())
+        await client.write_file("a", "/tmp/stop", "")
+        result = await running
+        assert (result.stdout, result.exit_code) == ("begun\nended\n", 6)
+        await client.close()
+
+    asyncio.run(asyncio.wait_for(work(), LIMIT))
+
+
+def test_what_is_interrupted_ends_in_the_sandbox_too(engine: World) -> None:
+    client = engine.client()
+    client.start("a", image=IMAGE)
+
+    def interrupt(text: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        client.run("a", "echo begun; sleep 1000", on_stdout=interrupt)
+    [info] = client.exec_list("a")
+    assert client.exec_wait(info.id, timeout=LIMIT).status == "exited"
+
+
+def test_events_come_from_where_the_subscriber_was_and_go_on_live(world: World) -> None:
+    client = world.client()
+    save(client, "before")
+    with client.events(since=0, kinds=["session."]) as events:
+        assert events.wait_for(lambda event: event.session == "before", LIMIT).kind == "session.created"
+        save(client, "after")
+        event = events.wait_for(lambda event: True, LIMIT)
+        assert (event.session, event.kind) == ("after", "session.created")
+        assert event.by is not None and event.by["pid"] == os.getpid()
+        assert events.next(timeout=0) is None
+        assert events.last_seq == event.seq
+    with client.events() as events:
+        save(client, "now")
+        assert next(iter(events)).session == "now", "from now on, and nothing after this is missed"
+    assert names(client.history(kinds=["session."])) == ["before", "after", "now"]
+    assert names(client.history("after")) == ["after"]
+
+
+def test_events_go_on_after_the_daemon_was_killed(world: World) -> None:
+    client = world.client()
+    with client.events(kinds=["session."]) as events:
+        save(client, "a")
+        kill(client)
+        save(client, "b")
+        found = names([events.wait_for(lambda event: True, LIMIT) for _ in range(2)])
+        assert found == ["a", "b"]
+        world.abx("daemon", "restart")
+        save(client, "c")
+        assert events.wait_for(lambda event: True, LIMIT).session == "c"
+
+
+def test_who_only_listens_does_not_start_a_daemon_that_was_stopped(world: World) -> None:
+    client = world.client()
+    events = client.events(reconnect=0.3)
+    world.abx("daemon", "stop")
+    with pytest.raises(DaemonUnreachableError):
+        while True:
+            events.next()
+    with pytest.raises(DaemonUnreachableError):
+        world.client(autostart=False).info()
+
+
+def test_a_stream_of_events_is_closed_from_another_thread(world: World) -> None:
+    events = world.client().events(kinds=["session."])
+    threading.Timer(0.1, events.close).start()
+    assert list(events) == []
+
+
+def test_a_frozen_subscriber_hears_everything_in_the_end(world: World) -> None:
+    client = world.client()
+    count = 3000
+
+    async def fill() -> None:
+        async with AsyncClient(program=world.program) as other:
+            # More than the socket, the connection and the daemon hold together.
+            for first in range(0, count, 100):
+                rows = [{"name": f"{number}-{'x' * 100}"} for number in range(first, first + 100)]
+                await asyncio.gather(*(other.call("store.save", row) for row in rows))
+
+    with client.events(kinds=["session."]) as events:
+        asyncio.run(fill())
+        found = [events.wait_for(lambda event: True, LIMIT) for _ in range(count)]
+    numbers = {int((event.session or "").split("-")[0]) for event in found}
+    assert numbers == set(range(count)), "what it was too slow for came again from where it was"
+    assert [event.seq for event in found] == sorted({event.seq for event in found}), (
+        "in order, and none twice"
+    )
+
+
+def test_asynchronous_events(world: World) -> None:
+    blocking = world.client()
+
+    async def work() -> None:
+        async with AsyncClient(program=world.program) as client, client.events(kinds=["session."]) as events:
+            await asyncio.get_running_loop().run_in_executor(None, save, blocking, "a")
+            assert (await events.wait_for(lambda event: True, LIMIT)).session == "a"
+            await asyncio.get_running_loop().run_in_executor(None, kill, blocking)
+            save(blocking, "b")
+            async for event in events:
+                assert event.session == "b"
+                break
+            with pytest.raises(TimeoutError):
+                await events.wait_for(lambda event: True, 0.05)
+            save(blocking, "c")
+            assert (await events.wait_for(lambda event: True, LIMIT)).session == "c", (
+                "a wait that ended loses nothing"
+            )
+        assert await events.next() is None
+
+    asyncio.run(asyncio.wait_for(work(), LIMIT))
+
+
+def test_an_engine_that_is_away_is_said_with_its_addresses(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///no/such/engine.sock")
+    with pytest.raises(EngineUnavailableError) as refused:
+        world.client().start("a", image=IMAGE)
+    assert "/no/such/engine.sock" in str(refused.value)
+
+
+def test_every_kind_and_every_method_of_the_daemon_is_known(world: World) -> None:
+    document = world.client().call("rpc.discover")
+    assert set(document["components"]["errors"]) - set(errors.KINDS) == set()
+    source = Path(errors.__file__).parent
+    said = "".join(path.read_text(encoding="utf-8") for path in source.glob("*.py"))
+    #: Said otherwise: `exec.run` and `exec.logs` by raw streams, files of the older tools by the command
+    #: line.
+    left_out = {
+        "daemon.shutdown",
+        "rpc.discover",
+        "exec.run",
+        "exec.logs",
+        "session.import",
+        "event.unsubscribe",
+    }
+    missing = [method["name"] for method in document["methods"] if f'"{method["name"]}"' not in said]
+    known = [
+        name
+        for name in missing
+        if name.split(".")[0] in ("session", "snapshot", "exec", "file", "store", "event")
+    ]
+    assert set(known) - left_out == set()
+
+
+def test_a_socket_for_others_is_not_made(world: World) -> None:
+    client = world.client()
+    assert client.info().socket == client.place.path
+    assert stat.S_IMODE(os.stat(client.place.path).st_mode) == 0o600
+    assert json.loads(world.abx("daemon", "status", "--json"))["socket"] == client.place.path
+    assert isinstance(client.events(), EventStream)

@@ -57,6 +57,10 @@ Exit codes:
 
 Files, in ~/.abx or ABX_HOME: daemon.sock, sessions.db, config.toml, log/abxd.log";
 
+const RPC_HELP: &str = "\
+With --stdio any framing of the socket may be spoken. The end of the input closes
+that side alone: what was asked is still answered. Exit code 6: abxd went away.";
+
 /// The heading of [`Global`]'s options in every help.
 const GLOBAL: &str = "Options of every command";
 
@@ -119,7 +123,11 @@ pub(crate) enum Command {
         shell: clap_complete::Shell,
     },
     /// Call a method of abxd and print its result; without a method, list them
+    #[command(after_help = RPC_HELP)]
     Rpc {
+        /// Be a connection to abxd: what comes on standard input goes to its socket as it is, and back
+        #[arg(long, conflicts_with = "method")]
+        stdio: bool,
         /// The method, such as session.list
         method: Option<String>,
         /// Its parameters as a JSON object, or - to read them from standard input

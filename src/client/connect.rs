@@ -16,6 +16,7 @@ use super::calls::{Asked, CallError, Client};
 use super::hello::{ABX, HELLO_LIMIT, PROBE, greet};
 use super::launch::Launcher;
 use super::peer::{daemon_pid, peer};
+use super::pipe::Pipe;
 use super::stream::{RawStream, StreamError};
 use crate::paths::{Home, PathError};
 use crate::proto::daemon::HelloResult;
@@ -234,10 +235,7 @@ impl Connector {
     /// # Errors
     /// As [`Connector::connect`], or when the daemon refuses to run the command.
     pub fn open(&self, open: &Open) -> Result<RawStream, StreamError> {
-        let answers = || {
-            let probe = self.without_autostart();
-            probe.reach(|stream| probe.greet(stream, PROBE, None)).map(drop)
-        };
+        let answers = || self.probe().map(drop);
         let opened = self.reach(|stream| match RawStream::open(stream, open, &answers) {
             Err(StreamError::Refused(remote)) if remote.error.kind() == Some(Kind::ShuttingDown) => {
                 Err(Attempt::Again(ConnectError::Greeting { source: CallError::Remote(remote) }))
@@ -245,6 +243,33 @@ impl Connector {
             other => Ok(other),
         });
         opened.map_err(|source| StreamError::Connect { source })?
+    }
+
+    /// Opens a connection for bytes of another program, once a daemon of whatever protocol answers: which one it speaks
+    /// is that program's matter.
+    ///
+    /// # Errors
+    /// As [`Connector::connect_any_protocol`].
+    pub fn pipe(&self) -> Result<Pipe, ConnectError> {
+        self.reach(|stream| {
+            let daemon = self.greet(stream, PROBE, None)?.hello().pid;
+            match self.dial().map_err(Attempt::Final)? {
+                Dial::Stream(stream) => Ok(Pipe::new(stream, self.without_autostart(), daemon)),
+                Dial::Absent | Dial::Full => {
+                    let socket = self.home.socket().to_owned();
+                    Err(Attempt::Again(ConnectError::NotListening { socket }))
+                }
+            }
+        })
+    }
+
+    /// Asks whether a daemon answers, and which; starts none.
+    ///
+    /// # Errors
+    /// As [`Connector::connect_any_protocol`].
+    pub(super) fn probe(&self) -> Result<HelloResult, ConnectError> {
+        let probe = self.without_autostart();
+        probe.reach(|stream| probe.greet(stream, PROBE, None)).map(|client| client.hello().clone())
     }
 
     fn greet(&self, stream: UnixStream, caller: &str, asked: Option<&Asked>) -> Result<Client, Attempt> {

@@ -3,6 +3,7 @@
 #![cfg(feature = "fault")]
 
 mod cli;
+mod clients;
 mod compat;
 mod crash;
 mod docker;

@@ -1,5 +1,6 @@
 //! Finding the daemon, or starting one.
 
+use std::borrow::Cow;
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -162,6 +163,7 @@ pub struct Connector {
     home: Home,
     autostart: bool,
     program: Option<PathBuf>,
+    caller: Cow<'static, str>,
 }
 
 enum Attempt {
@@ -180,7 +182,7 @@ enum Dial {
 impl Connector {
     /// Reaches the daemon of `home`; starts one when nobody listens and `autostart` is set.
     pub fn new(home: Home, autostart: bool) -> Self {
-        Self { home, autostart, program: None }
+        Self { home, autostart, program: None, caller: Cow::Borrowed(ABX) }
     }
 
     /// The home.
@@ -197,6 +199,13 @@ impl Connector {
     #[must_use]
     pub fn without_autostart(&self) -> Self {
         Self { autostart: false, ..self.clone() }
+    }
+
+    /// The same, for a program of another name: the daemon notes who asked for what. What it has to say once, to a user
+    /// who reads it, it does not say to this one.
+    #[must_use]
+    pub fn calling_itself(&self, name: String) -> Self {
+        Self { caller: Cow::Owned(name), ..self.clone() }
     }
 
     #[cfg(test)]
@@ -219,7 +228,7 @@ impl Connector {
     /// # Errors
     /// As [`Connector::connect`], but for the protocol.
     pub fn connect_any_protocol(&self) -> Result<Client, ConnectError> {
-        self.reach(|stream| self.greet(stream, ABX, None))
+        self.reach(|stream| self.greet(stream, &self.caller, None))
     }
 
     /// Connects to a daemon of whatever protocol and asks it something with the greeting.
@@ -227,7 +236,7 @@ impl Connector {
     /// # Errors
     /// As [`Connector::connect_any_protocol`].
     pub fn connect_asking(&self, asked: &Asked) -> Result<Client, ConnectError> {
-        self.reach(|stream| self.greet(stream, ABX, Some(asked)))
+        self.reach(|stream| self.greet(stream, &self.caller, Some(asked)))
     }
 
     /// Opens a raw stream. Versions travel in its opening.

@@ -1,0 +1,3 @@
+//! The clients under `clients/`: their own tests, with the programs of this run, a live daemon and a real engine.
+
+mod mcp;

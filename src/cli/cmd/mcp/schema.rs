@@ -158,7 +158,7 @@ fn without_null(kind: &Value) -> Value {
 
 /// A description, and what a list of words has to say beside it.
 fn with_words(own: &Value, inherited: Option<&Value>) -> Value {
-    let words = inherited.and_then(Value::as_str).filter(|words| words.starts_with(WORDS));
+    let words = inherited.and_then(Value::as_str).and_then(|words| words.find(WORDS).map(|at| &words[at..]));
     match (own.as_str(), words) {
         (Some(own), Some(words)) => json!(format!("{own} {words}")),
         _ => own.clone(),

@@ -198,8 +198,9 @@ pub(super) const TOOLS: &[Tool] = &[
         name: "exec_run",
         title: "Run a command in a session",
         method: "exec.run",
-        more: "For a line of shell: [\"sh\", \"-c\", LINE]. Of long output the beginning and the end are kept. Killed \
-               after 120000 ms unless `timeout` says otherwise (0 is never); for what runs on, use exec_start.",
+        more: "For a line of shell: [\"sh\", \"-c\", LINE]. Of long output the beginning and the end are kept. \
+               Killed after 120000 ms unless `timeout` says otherwise (0 is never); for what runs on, use \
+               exec_start.",
         params: &["session", "cmd", "env", "cwd", "user", "stdin", "timeout"],
         effect: Effect::Destroys,
         open_world: true,
@@ -229,7 +230,7 @@ pub(super) const TOOLS: &[Tool] = &[
         name: "exec_logs",
         title: "Read a command's output",
         method: "exec.logs",
-        more: "Here: at most 32 KiB per stream. While `ended` is false there is or will be more: ask on with \
+        more: "Here: at most 24 KiB per stream. While `ended` is false there is or will be more: ask on with \
                stdout_from = stdout_next and stderr_from = stderr_next.",
         params: &["id", "stdout_from", "stderr_from"],
         effect: Effect::Reads,
@@ -240,7 +241,8 @@ pub(super) const TOOLS: &[Tool] = &[
         name: "exec_wait",
         title: "Wait for a command's end",
         method: "exec.wait",
-        more: "At most 60000 ms unless `timeout` says otherwise, and never over 600000; then `status` still is `running`.",
+        more: "At most 60000 ms unless `timeout` says otherwise, and never over 600000; then `status` still is \
+               `running`.",
         params: &["id", "timeout"],
         effect: Effect::Reads,
         open_world: false,
@@ -260,7 +262,8 @@ pub(super) const TOOLS: &[Tool] = &[
         name: "file_read",
         title: "Read a file of a session",
         method: "file.read",
-        more: "Here: at most 32768 bytes at once. While `truncated` is true, go on at `offset` plus the bytes that came.",
+        more: "Here: at most 32768 bytes at once. While `truncated` is true, go on at `offset` plus the bytes \
+               that came.",
         params: &["session", "path", "offset", "limit"],
         effect: Effect::Reads,
         open_world: false,

@@ -12,7 +12,7 @@
 //! | [`daemon`] | order of start and stop, the driver, the socket, the methods | all but client and cli |
 //! | [`guest`] | what runs as PID 1 in a sandbox; the daemon may see [`guest::wire`] of it | nothing of ours |
 //! | [`client`] | finding or starting the daemon, calls | proto, paths |
-//! | [`cli`] | the command line | client, proto, config, paths |
+//! | [`cli`] | the command line, `abx mcp` included | client, proto, config, paths |
 //! | [`fault`] | points where tests interfere | nothing of ours but paths |
 //!
 //! A test reads the `use` lines and fails on any other edge.

@@ -15,6 +15,7 @@ for pair in curl:curl git:git nvim:neovim emacs:emacs-nox vim:vim less:less htop
     busybox:busybox-static docker-registry:docker-registry systemd-socket-activate:systemd; do
     command -v "${pair%%:*}" >/dev/null || packages="$packages ${pair#*:}"
 done
+# What makes Python's environments, into which its clients are installed.
 python3 -c 'import ensurepip, venv' 2>/dev/null || packages="$packages python3-venv"
 if [ -n "$packages" ]; then
     command -v apt-get >/dev/null || { say "install these first:$packages" >&2; exit 1; }

@@ -57,6 +57,10 @@ Exit codes:
 
 Files, in ~/.abx or ABX_HOME: daemon.sock, sessions.db, config.toml, log/abxd.log";
 
+const RPC_HELP: &str = "\
+With --stdio any framing of the socket may be spoken. The end of the input closes
+that side alone: what was asked is still answered. Exit code 6: abxd went away.";
+
 /// The heading of [`Global`]'s options in every help.
 const GLOBAL: &str = "Options of every command";
 
@@ -118,13 +122,33 @@ pub(crate) enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Serve the Model Context Protocol on standard input and output
+    Mcp(McpArgs),
     /// Call a method of abxd and print its result; without a method, list them
+    #[command(after_help = RPC_HELP)]
     Rpc {
+        /// Be a connection to abxd: what comes on standard input goes to its socket as it is, and back
+        #[arg(long, conflicts_with = "method")]
+        stdio: bool,
         /// The method, such as session.list
         method: Option<String>,
         /// Its parameters as a JSON object, or - to read them from standard input
         params: Option<String>,
     },
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+For agents on this machine. To have claude start it: claude mcp add abx -- abx mcp
+Whoever uses these tools may do with all sessions what their user may. It reaches
+files of this machine only where --allow-dir names them.")]
+pub(crate) struct McpArgs {
+    /// Let new sessions work on this directory of the host, and on those in it (may be repeated)
+    #[arg(long = "allow-dir", value_name = "DIR")]
+    pub(crate) allow_dirs: Vec<PathBuf>,
+    /// Offer only the tools that change nothing
+    #[arg(long)]
+    pub(crate) read_only: bool,
 }
 
 #[derive(Debug, Args)]

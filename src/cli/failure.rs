@@ -120,6 +120,20 @@ impl Failure {
         }
     }
 
+    /// The same with the hint that people are shown, for a reader that is neither.
+    pub(crate) fn document_with_hint(&self) -> String {
+        let document = self.document();
+        let (Some(hint), Ok(mut value)) =
+            (&self.aside.hint, serde_json::from_str::<serde_json::Value>(&document))
+        else {
+            return document;
+        };
+        if let Some(data) = value.get_mut("data").and_then(serde_json::Value::as_object_mut) {
+            data.entry("hint").or_insert_with(|| hint.as_str().into());
+        }
+        value.to_string()
+    }
+
     /// `Error:`, `Caused by:`, `Hint:` and `Request:` lines.
     pub(crate) fn text(&self, color: bool) -> String {
         let label = |code: &str, text: &str| {

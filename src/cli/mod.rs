@@ -86,7 +86,11 @@ fn perform(context: &Context, version: bool, command: Option<Command>) -> Result
             context.output.out(&String::from_utf8_lossy(&script));
             Ok(0)
         }
-        Some(Command::Rpc { method, params }) => cmd::rpc::run(context, method.as_deref(), params.as_deref()),
+        Some(Command::Rpc { stdio: true, .. }) => Ok(cmd::rpc::bridge(context)),
+        Some(Command::Rpc { method, params, .. }) => {
+            cmd::rpc::run(context, method.as_deref(), params.as_deref())
+        }
+        Some(Command::Mcp(args)) => cmd::mcp::run(context, args),
         None if context.output.json => Err(no_command()),
         None => {
             context.output.err(&args::command().render_help().to_string());

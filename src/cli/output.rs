@@ -89,6 +89,15 @@ impl Output {
         }
     }
 
+    /// Prints an error where standard output is not for words of ours.
+    pub(crate) fn failure_aside(&self, failure: &Failure) {
+        if self.json {
+            self.note(&failure.document());
+        } else {
+            self.err(&failure.text(self.color));
+        }
+    }
+
     /// What kept data from being written, if anything did.
     pub(crate) fn problem(&self) -> Option<io::Error> {
         self.problem.take()

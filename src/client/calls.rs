@@ -14,6 +14,8 @@ use crate::proto::errors::WireError;
 use crate::proto::methods::Method;
 use crate::proto::version::MAX_MESSAGE_BYTES;
 
+pub use watched::HangUp;
+
 /// Least room for what is read from the socket at once: a list of a hundred sessions in one system call.
 const READ_BYTES: usize = 64 * 1024;
 
@@ -75,9 +77,6 @@ impl CallError {
         if let Self::Remote(remote) = self { Some(&remote.error) } else { None }
     }
 }
-
-/// How often a caller that watches an operation hears of it while nothing comes: what it counts are seconds.
-const WAITING: Duration = Duration::from_millis(200);
 
 /// What happens before an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -197,23 +196,6 @@ impl Client {
         let result = self.answer(self.last_id, method, None)?;
         serde_json::from_slice(&self.input[result])
             .map_err(|source| CallError::Garbled { method: method.to_owned(), source })
-    }
-
-    /// As [`Client::call_document`], but `watch` hears what happens before the answer.
-    ///
-    /// # Errors
-    /// As [`Client::call`].
-    pub fn call_watched<M: Method>(
-        &mut self,
-        params: &M::Params,
-        watch: &mut dyn FnMut(Meanwhile),
-    ) -> Result<Box<RawValue>, CallError> {
-        let params = encode::<M>(params)?;
-        let gone = |source| CallError::Gone { source };
-        self.set_patience(Some(WAITING)).map_err(gone)?;
-        let result = self.exchange(M::NAME, &params, Some(watch)).and_then(Answer::into_raw);
-        self.set_patience(None).map_err(gone)?;
-        result
     }
 
     /// Calls a method by its name.
@@ -441,3 +423,4 @@ fn is_timeout(error: &io::Error) -> bool {
 mod notifications;
 #[cfg(test)]
 mod tests;
+mod watched;

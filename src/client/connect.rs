@@ -1,5 +1,6 @@
 //! Finding the daemon, or starting one.
 
+use std::borrow::Cow;
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -16,6 +17,7 @@ use super::calls::{Asked, CallError, Client};
 use super::hello::{ABX, HELLO_LIMIT, PROBE, greet};
 use super::launch::Launcher;
 use super::peer::{daemon_pid, peer};
+use super::pipe::Pipe;
 use super::stream::{RawStream, StreamError};
 use crate::paths::{Home, PathError};
 use crate::proto::daemon::HelloResult;
@@ -161,6 +163,7 @@ pub struct Connector {
     home: Home,
     autostart: bool,
     program: Option<PathBuf>,
+    caller: Cow<'static, str>,
 }
 
 enum Attempt {
@@ -179,7 +182,7 @@ enum Dial {
 impl Connector {
     /// Reaches the daemon of `home`; starts one when nobody listens and `autostart` is set.
     pub fn new(home: Home, autostart: bool) -> Self {
-        Self { home, autostart, program: None }
+        Self { home, autostart, program: None, caller: Cow::Borrowed(ABX) }
     }
 
     /// The home.
@@ -196,6 +199,13 @@ impl Connector {
     #[must_use]
     pub fn without_autostart(&self) -> Self {
         Self { autostart: false, ..self.clone() }
+    }
+
+    /// The same, for a program of another name: the daemon notes who asked for what. What it has to say once, to a user
+    /// who reads it, it does not say to this one.
+    #[must_use]
+    pub fn calling_itself(&self, name: String) -> Self {
+        Self { caller: Cow::Owned(name), ..self.clone() }
     }
 
     #[cfg(test)]
@@ -218,7 +228,7 @@ impl Connector {
     /// # Errors
     /// As [`Connector::connect`], but for the protocol.
     pub fn connect_any_protocol(&self) -> Result<Client, ConnectError> {
-        self.reach(|stream| self.greet(stream, ABX, None))
+        self.reach(|stream| self.greet(stream, &self.caller, None))
     }
 
     /// Connects to a daemon of whatever protocol and asks it something with the greeting.
@@ -226,7 +236,7 @@ impl Connector {
     /// # Errors
     /// As [`Connector::connect_any_protocol`].
     pub fn connect_asking(&self, asked: &Asked) -> Result<Client, ConnectError> {
-        self.reach(|stream| self.greet(stream, ABX, Some(asked)))
+        self.reach(|stream| self.greet(stream, &self.caller, Some(asked)))
     }
 
     /// Opens a raw stream. Versions travel in its opening.
@@ -234,10 +244,7 @@ impl Connector {
     /// # Errors
     /// As [`Connector::connect`], or when the daemon refuses to run the command.
     pub fn open(&self, open: &Open) -> Result<RawStream, StreamError> {
-        let answers = || {
-            let probe = self.without_autostart();
-            probe.reach(|stream| probe.greet(stream, PROBE, None)).map(drop)
-        };
+        let answers = || self.probe().map(drop);
         let opened = self.reach(|stream| match RawStream::open(stream, open, &answers) {
             Err(StreamError::Refused(remote)) if remote.error.kind() == Some(Kind::ShuttingDown) => {
                 Err(Attempt::Again(ConnectError::Greeting { source: CallError::Remote(remote) }))
@@ -245,6 +252,33 @@ impl Connector {
             other => Ok(other),
         });
         opened.map_err(|source| StreamError::Connect { source })?
+    }
+
+    /// Opens a connection for bytes of another program, once a daemon of whatever protocol answers: which one it speaks
+    /// is that program's matter.
+    ///
+    /// # Errors
+    /// As [`Connector::connect_any_protocol`].
+    pub fn pipe(&self) -> Result<Pipe, ConnectError> {
+        self.reach(|stream| {
+            let daemon = self.greet(stream, PROBE, None)?.hello().pid;
+            match self.dial().map_err(Attempt::Final)? {
+                Dial::Stream(stream) => Ok(Pipe::new(stream, self.without_autostart(), daemon)),
+                Dial::Absent | Dial::Full => {
+                    let socket = self.home.socket().to_owned();
+                    Err(Attempt::Again(ConnectError::NotListening { socket }))
+                }
+            }
+        })
+    }
+
+    /// Asks whether a daemon answers, and which; starts none.
+    ///
+    /// # Errors
+    /// As [`Connector::connect_any_protocol`].
+    pub(super) fn probe(&self) -> Result<HelloResult, ConnectError> {
+        let probe = self.without_autostart();
+        probe.reach(|stream| probe.greet(stream, PROBE, None)).map(|client| client.hello().clone())
     }
 
     fn greet(&self, stream: UnixStream, caller: &str, asked: Option<&Asked>) -> Result<Client, Attempt> {

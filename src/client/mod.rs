@@ -10,10 +10,12 @@ pub(crate) mod fake;
 mod hello;
 mod launch;
 mod peer;
+mod pipe;
 mod stream;
 
-pub use calls::{Asked, CallError, Client, Meanwhile, Progress, RemoteError};
+pub use calls::{Asked, CallError, Client, HangUp, Meanwhile, Progress, RemoteError};
 pub use connect::{ConnectError, Connector, same_protocol};
 pub use launch::daemon_program;
 pub use peer::{Peer, daemon_pid};
+pub use pipe::Pipe;
 pub use stream::{Frame, RawStream, Sender, StreamError};

@@ -1,8 +1,12 @@
-//! Renders the protocol documents from the wire types: `proto-docs/openrpc.json` and `proto-docs/errors.md`.
+//! Renders the protocol documents from the wire types: `openrpc.json`, `schemas.json`, `methods.md` and `errors.md` in
+//! `proto-docs`.
 //!
-//! Compiled only with the feature `schema`. The daemon serves the rendered file; a test compares the two.
+//! Compiled only with the feature `schema`. The daemon serves the first; a test compares all of them.
 
-use std::collections::BTreeSet;
+mod text;
+mod types;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use schemars::SchemaGenerator;
@@ -12,6 +16,9 @@ use serde_json::{Map, Value, json};
 use super::errors::{ErrorData, Kind};
 use super::methods::{self, MethodDoc};
 use super::version::{PROTOCOL, VERSION};
+
+pub use text::methods_md;
+pub use types::schemas;
 
 /// The version of the OpenRPC specification that the document follows.
 const OPENRPC: &str = "1.3.2";
@@ -25,8 +32,17 @@ const INVALID_PARAMS: i32 = -32602;
 /// The kinds that every method may fail with.
 const COMMON: [Kind; 3] = [Kind::InvalidParams, Kind::ShuttingDown, Kind::Internal];
 
-/// Renders the OpenRPC document: what `rpc.discover` answers.
-pub fn openrpc() -> String {
+/// A call that a test makes, and its answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Example {
+    /// The params.
+    pub params: Map<String, Value>,
+    /// The result, or those parts of it that are the same each time.
+    pub result: Value,
+}
+
+/// Renders the OpenRPC document: what `rpc.discover` answers. `examples` are by method.
+pub fn openrpc(examples: &BTreeMap<String, Example>) -> String {
     let settings = SchemaSettings::draft07().with(|s| s.definitions_path = "/components/schemas".into());
     let mut taken = settings.clone().for_deserialize().into_generator();
     let mut given = settings.for_serialize().into_generator();
@@ -41,7 +57,9 @@ pub fn openrpc() -> String {
     let mut definitions = given.take_definitions(true);
     definitions.extend(shared);
     let methods = methods::ALL.iter().zip(params).zip(&raw);
-    let methods: Value = methods.map(|((doc, params), (_, result))| method(doc, params, result)).collect();
+    let methods: Value = methods
+        .map(|((doc, params), (_, result))| method(doc, params, result, examples.get(doc.name)))
+        .collect();
     let schemas = reachable(&definitions, &[&methods, &data]);
     let errors: Map<String, Value> = Kind::ALL.iter().map(|k| (k.name().to_owned(), error(*k))).collect();
     let document = json!({
@@ -120,19 +138,36 @@ where
     schema.to_value()
 }
 
-fn method(doc: &MethodDoc, params: Vec<Value>, result: &Value) -> Value {
+fn method(doc: &MethodDoc, params: Vec<Value>, result: &Value, example: Option<&Example>) -> Value {
     let kinds = doc.errors.iter().copied().chain(COMMON);
     let errors: Vec<Value> =
         kinds.map(|k| json!({ "$ref": format!("#/components/errors/{}", k.name()) })).collect();
     let noun = doc.name.split('.').next().unwrap_or(doc.name);
+    let examples: Vec<Value> = example.map(|example| pairing(doc.name, example)).into_iter().collect();
     json!({
         "name": doc.name,
         "summary": doc.doc,
         "tags": [{ "name": noun }],
         "paramStructure": "by-name",
         "params": params,
-        "result": { "name": format!("{}.result", doc.name), "required": true, "schema": result },
+        "result": { "name": result_name(doc.name), "required": true, "schema": result },
         "errors": errors,
+        "examples": examples,
+    })
+}
+
+fn result_name(method: &str) -> String {
+    format!("{method}.result")
+}
+
+/// What OpenRPC calls an example pairing.
+fn pairing(method: &str, example: &Example) -> Value {
+    let params: Vec<Value> =
+        example.params.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect();
+    json!({
+        "name": method,
+        "params": params,
+        "result": { "name": result_name(method), "value": example.result },
     })
 }
 
@@ -187,7 +222,7 @@ mod tests {
     use super::*;
 
     fn document() -> Value {
-        serde_json::from_str(&openrpc()).expect("the document is JSON")
+        serde_json::from_str(&openrpc(&BTreeMap::new())).expect("the document is JSON")
     }
 
     #[test]

@@ -21,6 +21,9 @@ use super::sessions::{
 use super::snapshots::{SnapshotDeleteParams, SnapshotListParams};
 use super::types::{Session, Snapshot, StoreDeleteResult, StoreListParams, StoreNameParams, StoreRow};
 
+/// The protocol document, as it stands in the tree: what `rpc.discover` answers.
+pub const OPENRPC: &str = include_str!("../../proto-docs/openrpc.json");
+
 /// One method of the socket.
 pub trait Method {
     /// The name on the wire, `noun.verb`.

@@ -1,5 +1,7 @@
 //! Tests that keep documents, layout and code together.
 
+#[cfg(feature = "schema")]
+mod examples;
 mod imports;
 mod layout;
 #[cfg(feature = "schema")]

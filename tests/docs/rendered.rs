@@ -3,7 +3,9 @@
 use std::fs;
 
 use abx::proto::document;
+use serde_json::Value;
 
+use super::examples::examples;
 use super::{root, variable};
 
 /// Compares a file with what is rendered now, or writes it when `ABX_UPDATE_DOCS` is 1.
@@ -27,7 +29,14 @@ fn check(relative: &str, rendered: &str) {
 
 #[test]
 fn the_openrpc_document_is_that_of_the_code() {
-    check("proto-docs/openrpc.json", &document::openrpc());
+    check("proto-docs/openrpc.json", &document::openrpc(&examples()));
+}
+
+#[test]
+fn the_types_and_the_methods_for_people_are_those_of_the_openrpc_document() {
+    let openrpc: Value = serde_json::from_str(&document::openrpc(&examples())).expect("JSON");
+    check("proto-docs/schemas.json", &document::schemas(&openrpc));
+    check("proto-docs/methods.md", &document::methods_md(&openrpc));
 }
 
 #[test]

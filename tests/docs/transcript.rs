@@ -2,9 +2,13 @@
 //!
 //! A line is `{"note": ..}`, `{"send": MESSAGE}` or `{"expect": MESSAGE}`. An expected object may leave fields out,
 //! since additions do not break the protocol; arrays must match in full. `"$any"` stands for any value that is there,
-//! `"$id"` for a UUID, `"$time"` for a time in RFC 3339 with milliseconds and `Z`.
+//! `"$id"` for a UUID, `"$time"` for a time in RFC 3339 with milliseconds and `Z`. `"$=NAME"` is any value, too, and
+//! `"$NAME"` the same one from then on. Notifications may come before an answer that is expected first.
+//!
+//! `{"open": OPENING, "expect": ANSWER, "until": TEXT}` opens a raw stream beside it, and waits for this text on it.
 
-use std::io::{BufRead, BufReader, Write};
+use std::collections::{HashMap, VecDeque};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -27,27 +31,105 @@ fn the_transcripts_are_what_the_daemon_says() {
     }
     for transcript in files_under("proto-docs/transcripts", ".jsonl") {
         let mut daemon = Daemon::spawn();
-        let mut stream = daemon.connect();
-        let mut replies = BufReader::new(stream.try_clone().expect("a second handle"));
+        let mut replay = Replay::on(daemon.connect());
         // Another home's session of the same name would have the sandbox's name.
         let text = read(&transcript).replace("feature-x", &format!("feature-x-{}", std::process::id()));
         for (at, line) in text.lines().enumerate() {
             let place = format!("{transcript}:{}", at + 1);
             let line: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{place}: {e}"));
-            if let Some(message) = line.get("send") {
-                writeln!(stream, "{message}").unwrap_or_else(|e| panic!("{place}: {e}"));
-            } else if let Some(wanted) = line.get("expect") {
-                let mut text = String::new();
-                replies.read_line(&mut text).unwrap_or_else(|e| panic!("{place}: no answer: {e}"));
-                let got: Value =
-                    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{place}: {e}: {text:?}"));
-                if let Err(difference) = compare(wanted, &got, "$") {
-                    panic!("{place}: {difference}\nthe whole answer: {text}");
-                }
-            } else {
-                assert!(line.get("note").is_some(), "{place}: neither send, expect nor note");
+            if let Err(why) = replay.line(&line, &mut daemon) {
+                panic!("{place}: {why}");
             }
         }
+    }
+}
+
+/// A transcript under way.
+struct Replay {
+    stream: UnixStream,
+    replies: BufReader<UnixStream>,
+    /// Notifications that came before the answer that was expected.
+    told: VecDeque<Value>,
+    /// Values by the name that they were given.
+    known: Known,
+    /// Raw streams, which stay open.
+    raw: Vec<BufReader<UnixStream>>,
+}
+
+type Known = HashMap<String, Value>;
+
+impl Replay {
+    fn on(stream: UnixStream) -> Self {
+        let replies = BufReader::new(stream.try_clone().expect("a second handle"));
+        Self { stream, replies, told: VecDeque::new(), known: Known::new(), raw: Vec::new() }
+    }
+
+    fn line(&mut self, line: &Value, daemon: &mut Daemon) -> Result<(), String> {
+        if let Some(opening) = line.get("open") {
+            return self.open(opening, line, daemon.connect());
+        }
+        if let Some(message) = line.get("send") {
+            let message = fill(message, &self.known);
+            return writeln!(self.stream, "{message}").map_err(|error| error.to_string());
+        }
+        let Some(wanted) = line.get("expect") else {
+            return line.get("note").map(drop).ok_or_else(|| "neither send, expect nor note".to_owned());
+        };
+        let got = self.next(wanted.get("method").is_some())?;
+        compare(wanted, &got, "$", &mut self.known)
+            .map_err(|difference| format!("{difference}\nthe whole message: {got}"))
+    }
+
+    /// The next notification, or the next message that is none.
+    fn next(&mut self, notification: bool) -> Result<Value, String> {
+        if notification && let Some(told) = self.told.pop_front() {
+            return Ok(told);
+        }
+        loop {
+            let got = read_json(&mut self.replies)?;
+            if got.get("method").is_some() == notification {
+                return Ok(got);
+            }
+            if notification {
+                return Err(format!("an answer where a notification was expected: {got}"));
+            }
+            self.told.push_back(got);
+        }
+    }
+
+    fn open(&mut self, opening: &Value, line: &Value, mut stream: UnixStream) -> Result<(), String> {
+        let opening = fill(opening, &self.known);
+        write!(stream, "abx-stream/1\n{opening}\n").map_err(|error| error.to_string())?;
+        let mut stream = BufReader::new(stream);
+        compare(&line["expect"], &read_json(&mut stream)?, "$", &mut self.known)?;
+        let until = line["until"].as_str().unwrap_or_default().as_bytes();
+        let (mut seen, mut one) = (Vec::new(), [0]);
+        while !seen.ends_with(until) {
+            stream.read_exact(&mut one).map_err(|error| error.to_string())?;
+            seen.push(one[0]);
+        }
+        self.raw.push(stream);
+        Ok(())
+    }
+}
+
+fn read_json(from: &mut impl BufRead) -> Result<Value, String> {
+    let mut text = String::new();
+    from.read_line(&mut text).map_err(|error| format!("no answer: {error}"))?;
+    serde_json::from_str(&text).map_err(|error| format!("{error}: {text:?}"))
+}
+
+/// The message with the values that were kept.
+fn fill(message: &Value, known: &Known) -> Value {
+    match message {
+        Value::String(word) => {
+            word.strip_prefix('$').and_then(|name| known.get(name)).unwrap_or(message).clone()
+        }
+        Value::Array(items) => items.iter().map(|item| fill(item, known)).collect(),
+        Value::Object(fields) => {
+            fields.iter().map(|(name, value)| (name.clone(), fill(value, known))).collect()
+        }
+        other => other.clone(),
     }
 }
 
@@ -55,10 +137,11 @@ fn the_transcripts_are_what_the_daemon_says() {
 fn a_difference_is_found_wherever_it_is() {
     let compare = |wanted: &str, got: &str| {
         let parse = |text| serde_json::from_str(text).expect("JSON");
-        compare(&parse(wanted), &parse(got), "$")
+        compare(&parse(wanted), &parse(got), "$", &mut Known::new())
     };
     assert_eq!(compare(r#"{"a": ["$any", 1]}"#, r#"{"a": [null, 1], "b": 2}"#), Ok(()));
     assert_eq!(compare(r#""$time""#, r#""2026-02-01T10:20:30.123Z""#), Ok(()));
+    assert_eq!(compare(r#"["$=x", "$x"]"#, "[1, 1]"), Ok(()));
     assert_eq!(compare(r#""$id""#, r#""01920000-0000-7000-8000-0000deadbeef""#), Ok(()));
     for (wanted, got) in [
         (r#"{"a": 1}"#, r#"{"a": 2}"#),
@@ -68,29 +151,38 @@ fn a_difference_is_found_wherever_it_is() {
         (r#""$time""#, r#""2026-02-01T10:20:30Z""#),
         (r#""$time""#, "7"),
         (r#""$id""#, r#""feature-x""#),
+        (r#"["$=x", "$x"]"#, "[1, 2]"),
+        (r#""$nobody""#, "1"),
     ] {
         assert!(compare(wanted, got).is_err(), "{wanted} {got}");
     }
 }
 
-fn compare(wanted: &Value, got: &Value, place: &str) -> Result<(), String> {
+fn compare(wanted: &Value, got: &Value, place: &str, known: &mut Known) -> Result<(), String> {
     let fits = match (wanted, got) {
         (Value::String(word), _) if word == "$any" => true,
         (Value::String(word), got) if word == "$time" => got.as_str().is_some_and(is_time),
         (Value::String(word), got) if word == "$id" => {
             got.as_str().is_some_and(|text| text.len() == 36 && uuid::Uuid::parse_str(text).is_ok())
         }
+        (Value::String(word), got) if word.starts_with("$=") => {
+            known.insert(word[2..].to_owned(), got.clone());
+            true
+        }
+        (Value::String(word), got) if word.len() > 1 && word.starts_with('$') => {
+            known.get(&word[1..]) == Some(got)
+        }
         (Value::Object(wanted), Value::Object(got)) => {
             for (name, wanted) in wanted {
                 let place = format!("{place}.{name}");
                 let got = got.get(name).ok_or_else(|| format!("{place} is missing"))?;
-                compare(wanted, got, &place)?;
+                compare(wanted, got, &place, known)?;
             }
             true
         }
         (Value::Array(wanted), Value::Array(got)) if wanted.len() == got.len() => {
             for (at, (wanted, got)) in wanted.iter().zip(got).enumerate() {
-                compare(wanted, got, &format!("{place}[{at}]"))?;
+                compare(wanted, got, &format!("{place}[{at}]"), known)?;
             }
             true
         }

@@ -1,5 +1,6 @@
 //! The socket: framings, calls, the daemon's life, and the programs of others.
 
+mod bridge;
 mod calls;
 mod clients;
 mod events;

@@ -9,6 +9,7 @@ pub(crate) mod exec;
 pub(crate) mod execs;
 pub(crate) mod import;
 pub(crate) mod install;
+pub(crate) mod mcp;
 pub(crate) mod rpc;
 pub(crate) mod session;
 pub(crate) mod snapshot;

@@ -1,5 +1,7 @@
 //! `abx rpc`: one call, its result on standard output.
 
+mod stdio;
+
 use std::io::Read;
 
 use serde_json::Value;
@@ -24,6 +26,15 @@ pub(crate) fn run(context: &Context, method: Option<&str>, params: Option<&str>)
     let result = context.connect()?.call_raw(method, &params)?;
     context.output.data(result.get());
     Ok(0)
+}
+
+/// Makes standard input and output a connection. Standard output is the other program's alone: what goes wrong is said on
+/// standard error, as a document too.
+pub(crate) fn bridge(context: &Context) -> u8 {
+    stdio::run(context).unwrap_or_else(|failure| {
+        context.output.failure_aside(&failure);
+        failure.exit
+    })
 }
 
 fn read_params() -> Result<String, Failure> {

@@ -10,12 +10,9 @@ use crate::daemon::caller::Introduced;
 use crate::daemon::clock;
 use crate::model::id::Timestamp;
 use crate::proto::daemon::{DaemonInfoResult, HelloResult, Setting};
-use crate::proto::methods::{DaemonHello, DaemonInfo, DaemonShutdown, Done, RpcDiscover};
+use crate::proto::methods::{DaemonHello, DaemonInfo, DaemonShutdown, Done, OPENRPC, RpcDiscover};
 use crate::proto::types::EngineInfo;
 use crate::proto::version::{PROTOCOL, VERSION};
-
-/// The protocol document, as it stands in the tree.
-const OPENRPC: &str = include_str!("../../../proto-docs/openrpc.json");
 
 /// Who this daemon is.
 #[derive(Debug)]

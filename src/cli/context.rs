@@ -12,7 +12,9 @@ use super::failure::{DAEMON, Failure, chain};
 use super::interrupt::Interrupt;
 use super::output::{Output, clean};
 use super::progress::Bar;
-use crate::client::{Asked, Client, ConnectError, Connector, RawStream, StreamError, same_protocol};
+use crate::client::{
+    Asked, CallError, Client, ConnectError, Connector, RawStream, StreamError, same_protocol,
+};
 use crate::paths::Home;
 use crate::proto::errors::Kind;
 use crate::proto::methods::Method;
@@ -164,13 +166,13 @@ impl Context {
         }
     }
 
-    /// Connects to the daemon that takes the place of one that went away. None is started: it may have been stopped on
-    /// purpose.
+    /// Connects to the daemon that takes the place of one that went away. One that was stopped on purpose is not started
+    /// again, but its successor is waited for.
     ///
     /// # Errors
     /// Exit code 6, when there is none for as long as a stop and a start may take.
-    pub(crate) fn come_back(&self) -> Result<Client, Failure> {
-        let connector = self.connector.without_autostart();
+    pub(crate) fn come_back(&self, stopped: bool) -> Result<Client, Failure> {
+        let connector = if stopped { self.connector.without_autostart() } else { self.connector.clone() };
         let deadline = Instant::now() + SUCCESSOR_LIMIT;
         loop {
             let error = match self.greet(&connector) {
@@ -181,6 +183,28 @@ impl Context {
                 return Err(error.into());
             }
             sleep(SUCCESSOR_PAUSE);
+        }
+    }
+
+    /// Calls a method that changes nothing, and asks the next daemon where this one goes away before it has answered.
+    ///
+    /// # Errors
+    /// The daemon's own, or why there is no answer.
+    pub(crate) fn call_through<M: Method>(
+        &self,
+        client: &mut Client,
+        params: &M::Params,
+    ) -> Result<Box<RawValue>, Failure> {
+        loop {
+            let error = match client.call_document::<M>(params) {
+                Ok(raw) => return Ok(raw),
+                Err(error) => error,
+            };
+            let stopped = error.remote().is_some_and(|wire| wire.kind() == Some(Kind::ShuttingDown));
+            if !stopped && !matches!(error, CallError::Gone { .. }) {
+                return Err(error.into());
+            }
+            *client = self.come_back(stopped).map_err(|_| Failure::from(error))?;
         }
     }
 

@@ -54,7 +54,7 @@ fn follow(context: &Context, args: EventsArgs) -> Result<u8, Failure> {
         let raw = match client.next_notification() {
             Ok(raw) => raw,
             Err(CallError::Gone { .. }) => {
-                client = context.come_back()?;
+                client = context.come_back(false)?;
                 context.call_on::<EventSubscribe>(&mut client, &params)?;
                 continue;
             }

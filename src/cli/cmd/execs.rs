@@ -36,12 +36,13 @@ pub(crate) fn run(context: &Context, command: ExecsCommand) -> Result<u8, Failur
             )?;
             Ok(0)
         }
-        ExecsCommand::Wait { timeout, id } => wait(context, id, timeout),
+        // Its code is the command's: what fails here must not be taken for that.
+        ExecsCommand::Wait { timeout, id } => wait(context, id, timeout).map_err(Failure::for_exec),
     }
 }
 
 fn wait(context: &Context, id: String, timeout: Option<u64>) -> Result<u8, Failure> {
-    let raw = context.call::<ExecWait>(&ExecWaitParams { id, timeout })?;
+    let raw = context.call_through::<ExecWait>(&mut context.connect()?, &ExecWaitParams { id, timeout })?;
     let exec = understand::<ExecWait>(&raw)?;
     if context.output.json {
         context.output.data(raw.get());

@@ -23,8 +23,11 @@ pub(crate) fn run(context: &Context, command: TerminalCommand) -> Result<u8, Fai
         TerminalCommand::Peek { which: Which { name, terminal }, scrollback } => {
             let params = TerminalPeekParams { session: name, terminal, scrollback };
             let raw = context.call::<TerminalPeek>(&params)?;
-            let lines =
-                |lines: &[String]| lines.iter().map(|line| clean(line)).collect::<Vec<_>>().join("\n");
+            // Of the rows below the last that shows something nobody has any use.
+            let lines = |lines: &[String]| {
+                let text = lines.iter().map(|line| clean(line)).collect::<Vec<_>>().join("\n");
+                text.trim_end_matches(['\n', ' ']).to_owned()
+            };
             context.deliver::<TerminalPeek>(&raw, |s| lines(&s.lines), |s| lines(&s.lines))?;
         }
         TerminalCommand::Kill(Which { name, terminal }) => {

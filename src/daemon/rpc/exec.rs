@@ -6,6 +6,7 @@ use super::{Module, convert, later, now, text};
 use crate::daemon::exec::{ExecRequest, Output};
 use crate::daemon::failure::Failure;
 use crate::daemon::guests::Kept;
+use crate::proto::errors::Kind;
 use crate::proto::execs::ExecLogsResult;
 use crate::proto::execs::ExecResult;
 use crate::proto::methods::{ExecKill, ExecList, ExecLogs, ExecRun, ExecStart, ExecWait};
@@ -58,7 +59,15 @@ pub(super) fn register(module: &mut Module) {
     });
     later::<ExecWait, _, _>(module, |asked, app, _| async move {
         let limit = asked.timeout.map(Duration::from_millis);
-        Ok(convert::exec(&*app.driver.wait_exec(&asked.id, limit).await?, &app.driver))
+        let waited = tokio::select! {
+            biased;
+            waited = app.driver.wait_exec(&asked.id, limit) => waited?,
+            () = app.shutdown.wait() => {
+                let text = "the daemon is stopping; the command goes on";
+                return Err(Failure::new(Kind::ShuttingDown, text));
+            }
+        };
+        Ok(convert::exec(&waited, &app.driver))
     });
 }
 

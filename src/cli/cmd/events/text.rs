@@ -11,6 +11,9 @@ use crate::proto::events::{By, Event};
 /// Longest text about an event, in characters.
 const MOST_CHARS: usize = 80;
 
+/// Longest command before its end, in characters: how it ended is what is looked for.
+const MOST_CMD_CHARS: usize = 50;
+
 /// All of them, one a line.
 pub(super) fn lines(events: &[Event]) -> String {
     if events.is_empty() {
@@ -114,7 +117,8 @@ fn details(event: &Event) -> String {
         "exec.started" | "terminal.opened" => command(&text("terminal"), &text("cmd")),
         "exec.ended" | "terminal.ended" => {
             let took = event.data["duration_ms"].as_u64().map(seconds).unwrap_or_default();
-            format!("{}: {} after {took}", command(&text("terminal"), &text("cmd")), text("exit_code"))
+            let cmd = short(&command(&text("terminal"), &text("cmd")), MOST_CMD_CHARS);
+            format!("{cmd}: {} after {took}", text("exit_code"))
         }
         _ => match event.data.as_object() {
             Some(object) if !object.is_empty() => {
@@ -123,10 +127,14 @@ fn details(event: &Event) -> String {
             _ => String::new(),
         },
     };
-    if full.chars().count() <= MOST_CHARS {
-        return full;
+    short(&full, MOST_CHARS)
+}
+
+fn short(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
     }
-    full.chars().take(MOST_CHARS - 1).chain(['…']).collect()
+    text.chars().take(most - 1).chain(['…']).collect()
 }
 
 fn command(terminal: &str, cmd: &str) -> String {

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::cli::context::{Context, understand};
 use crate::cli::failure::{Failure, chain};
-use crate::cli::output::{raw_stderr, raw_stdout};
+use crate::cli::output::{end_by_broken_pipe, raw_stderr, raw_stdout};
 use crate::proto::execs::{ExecLogsParams, ExecLogsResult, ExecWaitParams};
 use crate::proto::files::Encoding;
 use crate::proto::methods::{ExecLogs, ExecWait, Method};
@@ -23,7 +23,7 @@ pub(super) fn run(context: &Context, id: String, follow: bool) -> Result<u8, Fai
     let mut goal = None;
     let mut all: Option<ExecLogsResult> = None;
     loop {
-        let raw = context.call_on::<ExecLogs>(&mut client, &params)?;
+        let raw = context.call_through::<ExecLogs>(&mut client, &params)?;
         let output = understand::<ExecLogs>(&raw)?;
         let missing = output.stdout_from.saturating_sub(params.stdout_from)
             + output.stderr_from.saturating_sub(params.stderr_from);
@@ -46,7 +46,7 @@ pub(super) fn run(context: &Context, id: String, follow: bool) -> Result<u8, Fai
         }
         if follow && !came {
             let wait = ExecWaitParams { id: params.id.clone(), timeout: Some(FOLLOW_MS) };
-            context.call_on::<ExecWait>(&mut client, &wait)?;
+            context.call_through::<ExecWait>(&mut client, &wait)?;
         }
     }
     if let Some(all) = all {
@@ -57,7 +57,12 @@ pub(super) fn run(context: &Context, id: String, follow: bool) -> Result<u8, Fai
 }
 
 fn print(output: &ExecLogsResult) -> Result<(), Failure> {
-    let failed = |error| Failure::local("failed to write output", &error);
+    let failed = |error: std::io::Error| {
+        if error.kind() == std::io::ErrorKind::BrokenPipe {
+            end_by_broken_pipe();
+        }
+        Failure::local("failed to write output", &error)
+    };
     let (stdout, stderr) = (bytes(output, &output.stdout)?, bytes(output, &output.stderr)?);
     raw_stderr().and_then(|mut err| err.write_all(&stderr)).map_err(failed)?;
     raw_stdout().and_then(|mut out| out.write_all(&stdout)).map_err(failed)

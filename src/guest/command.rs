@@ -303,6 +303,18 @@ impl Command {
         self.outputs.iter().map(|output| output.ring.memory()).sum()
     }
 
+    /// Whether it holds more of its output than is to be kept.
+    pub(super) fn holds_more(&self) -> bool {
+        self.outputs.iter().any(|output| output.ring.is_over())
+    }
+
+    /// Drops what was held for those who followed, unless somebody does or may come back.
+    pub(super) fn lower(&mut self) {
+        if self.followers.is_empty() && self.held_until.is_none() {
+            self.outputs.iter_mut().for_each(|output| output.ring.lower());
+        }
+    }
+
     /// Drops its output.
     pub(super) fn drop_output(&mut self) {
         self.outputs.iter_mut().for_each(|output| output.ring.clear());

@@ -14,6 +14,8 @@ pub(super) struct Ring {
     bytes: Vec<u8>,
     /// What it may grow to.
     limit: usize,
+    /// What it may hold when nobody follows.
+    keep: usize,
     /// Bytes ever written.
     end: u64,
     /// Nothing before this is here, though there might be room for it.
@@ -23,7 +25,8 @@ pub(super) struct Ring {
 impl Ring {
     /// Keeps the last `limit` bytes, and never less than a pipe holds.
     pub(super) fn new(limit: usize) -> Self {
-        Self { bytes: Vec::new(), limit: limit.max(FIRST_BYTES), end: 0, floor: 0 }
+        let keep = limit.max(FIRST_BYTES);
+        Self { bytes: Vec::new(), limit: keep, keep, end: 0, floor: 0 }
     }
 
     /// Offset of the oldest byte that is here: how many were dropped.
@@ -44,6 +47,19 @@ impl Ring {
     /// Lets it grow to `limit`, if that is more than before.
     pub(super) fn raise(&mut self, limit: usize) {
         self.limit = self.limit.max(limit);
+    }
+
+    /// Whether it holds more than is to be kept.
+    pub(super) fn is_over(&self) -> bool {
+        self.bytes.len() > self.keep
+    }
+
+    /// Drops what is beyond that which is to be kept, and lets it grow no further again.
+    pub(super) fn lower(&mut self) {
+        self.limit = self.keep;
+        if self.bytes.len() > self.limit {
+            self.resize(self.limit);
+        }
     }
 
     /// How many bytes, up to `wanted`, may be written now; grows for them where it may. What lies from `protect` on is
@@ -130,6 +146,20 @@ fn to_usize(length: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_held_for_a_follower_goes_with_it_and_what_is_to_be_kept_stays() {
+        let mut ring = Ring::new(FIRST_BYTES);
+        ring.raise(4 * FIRST_BYTES);
+        let bytes: Vec<u8> = (0..3 * FIRST_BYTES).map(|at| (at / 1000) as u8).collect();
+        write(&mut ring, &bytes);
+        assert_eq!(ring.start(), 0);
+        ring.lower();
+        assert_eq!((ring.memory(), ring.start()), (FIRST_BYTES, 2 * FIRST_BYTES as u64));
+        assert!(read(&ring, 0) == bytes[2 * FIRST_BYTES..]);
+        write(&mut ring, b"more");
+        assert_eq!(ring.memory(), FIRST_BYTES, "it does not grow again");
+    }
 
     fn write(ring: &mut Ring, bytes: &[u8]) {
         let mut rest = bytes;

@@ -26,6 +26,10 @@ use super::wire::{Failed, Hello, Kind, NO_STREAM, Payload, VERSION};
 /// How long a command that was asked to end has for it.
 const TERM_GRACE: Duration = Duration::from_secs(5);
 
+/// How long what was sent last is held, should its connection be lost before it has arrived: as long as a follower has to
+/// come back.
+const ARRIVES: Duration = Duration::from_secs(60);
+
 /// How long a terminal may stay open after its program has ended.
 const HANG_UP_AFTER: Duration = Duration::from_millis(200);
 
@@ -327,6 +331,11 @@ impl Guest {
                     self.watch_oom();
                 }
             }
+            Timer::Lower(key) => {
+                if let Some(command) = self.table.get(key) {
+                    command.lower();
+                }
+            }
             Timer::Leave => {}
         }
     }
@@ -342,6 +351,9 @@ impl Guest {
             let more = match self.link.as_mut().filter(|link| link.welcome) {
                 Some(link) => {
                     let (turn, done) = command.turn(link, self.generation);
+                    if !done.is_empty() && command.holds_more() {
+                        self.timers.add(Instant::now() + ARRIVES, Timer::Lower(key));
+                    }
                     for stream in done {
                         self.streams.remove(&stream);
                     }

@@ -15,6 +15,8 @@ pub(super) enum Timer {
     Kill(Key),
     /// A terminal's program has ended and the terminal has not.
     HangUp(Key),
+    /// What a command's followers got has arrived, or will be asked for no more.
+    Lower(Key),
     /// The kernel may have killed a process that is no child of ours.
     Oom,
     /// What is still to be sent before the end has had its time.

@@ -30,5 +30,6 @@ impl Command {
         if let Some(size) = before.and_then(|follower| follower.size).filter(|_| acted_last) {
             self.resize(size);
         }
+        self.lower();
     }
 }

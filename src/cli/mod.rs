@@ -29,6 +29,18 @@ use output::{Output, clean};
 
 /// Runs one command line, the program's name first, and gives the process's exit code.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    run_with(args, cmd::mcp::hand_over)
+}
+
+/// As [`run`], in the program that serves the Model Context Protocol.
+pub fn run_mcp(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    run_with(args, cmd::mcp::run)
+}
+
+/// How `abx mcp` is carried out.
+type Mcp = fn(&Context, args::McpArgs) -> Result<u8, Failure>;
+
+fn run_with(args: impl IntoIterator<Item = OsString>, mcp: Mcp) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let cli = match args::parse(args.iter().cloned()) {
         Ok(cli) => cli,
@@ -42,7 +54,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(failure.exit);
         }
     };
-    let exit = match perform(&context, cli.top.version, cli.command) {
+    let exit = match perform(&context, cli.top.version, cli.command, mcp) {
         Ok(exit) => exit,
         Err(failure) => {
             context.output.failure(&failure);
@@ -56,7 +68,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     ExitCode::from(exit)
 }
 
-fn perform(context: &Context, version: bool, command: Option<Command>) -> Result<u8, Failure> {
+fn perform(context: &Context, version: bool, command: Option<Command>, mcp: Mcp) -> Result<u8, Failure> {
     if version {
         return cmd::daemon::versions(context);
     }
@@ -90,7 +102,7 @@ fn perform(context: &Context, version: bool, command: Option<Command>) -> Result
         Some(Command::Rpc { method, params, .. }) => {
             cmd::rpc::run(context, method.as_deref(), params.as_deref())
         }
-        Some(Command::Mcp(args)) => cmd::mcp::run(context, args),
+        Some(Command::Mcp(args)) => mcp(context, args),
         None if context.output.json => Err(no_command()),
         None => {
             context.output.err(&args::command().render_help().to_string());

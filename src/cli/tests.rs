@@ -14,10 +14,12 @@ pub(crate) fn abx(fake: &Fake, words: &[&str]) -> (u8, String, String) {
         .unwrap_or_else(|error| panic!("{error}"));
     let (output, Captured { out, err }) = Output::captured(cli.top.global.json, cli.top.global.quiet);
     let context = Context::with(connector(fake), output);
-    let exit = perform(&context, cli.top.version, cli.command).unwrap_or_else(|failure| {
-        context.output.failure(&failure);
-        failure.exit
-    });
+    let exit = perform(&context, cli.top.version, cli.command, super::cmd::mcp::hand_over).unwrap_or_else(
+        |failure| {
+            context.output.failure(&failure);
+            failure.exit
+        },
+    );
     (exit, out.text(), err.text())
 }
 
@@ -279,7 +281,7 @@ fn stopping_what_does_not_run_is_no_failure_and_starts_nothing() {
     let (output, captured) = Output::captured(false, false);
     let context = Context::with(crate::client::Connector::new(home.clone(), true), output);
     let cli = parse(["abx", "daemon", "stop"].map(Into::into)).expect("parses");
-    assert_eq!(perform(&context, false, cli.command).expect("no failure"), 0);
+    assert_eq!(perform(&context, false, cli.command, super::cmd::mcp::hand_over).expect("no failure"), 0);
     assert_eq!(captured.out.text(), "abxd is not running.\n");
     assert!(!home.root().exists());
 }

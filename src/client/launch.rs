@@ -136,11 +136,16 @@ impl<'a> Launcher<'a> {
 
 /// The `abxd` beside this program, so that the two fit together; else its bare name, for the search path.
 pub fn daemon_program() -> PathBuf {
+    program_beside("abxd")
+}
+
+/// The program of this name beside this one; else its bare name, for the search path.
+pub fn program_beside(name: &str) -> PathBuf {
     std::env::current_exe()
         .ok()
-        .map(|exe| exe.with_file_name("abxd"))
+        .map(|exe| exe.with_file_name(name))
         .filter(|path| path.is_file())
-        .unwrap_or_else(|| PathBuf::from("abxd"))
+        .unwrap_or_else(|| PathBuf::from(name))
 }
 
 /// Reads to the end and keeps the end.

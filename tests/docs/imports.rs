@@ -46,6 +46,7 @@ const RULES: &[Rule] = &[
         outside: &[CLI, &["rmcp", "tokio"]],
     },
     Rule { place: "bin/abx", ours: &["cli"], outside: &[&["clap"]] },
+    Rule { place: "bin/abx-mcp", ours: &["cli"], outside: &[] },
     Rule { place: "bin/abx-init", ours: &["guest"], outside: &[] },
     Rule {
         place: "bin/abxd",

@@ -255,3 +255,47 @@ fn emacs_speaks_with_its_own_jsonrpc() {
     });
     assert_eq!(text, "a client -32601");
 }
+
+#[test]
+fn vscode_jsonrpc_and_emacs_speak_through_a_process() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let bridge = |text: &str| text.replace("ABX", env!("CARGO_BIN_EXE_abx"));
+    let text = node(
+        &home,
+        &daemon,
+        &bridge(
+            r#"
+const rpc = require("vscode-jsonrpc/node");
+const child = require("child_process").spawn("ABX", ["rpc", "--stdio"], { stdio: ["pipe", "pipe", "inherit"] });
+const reader = new rpc.StreamMessageReader(child.stdout);
+const connection = rpc.createMessageConnection(reader, new rpc.StreamMessageWriter(child.stdin));
+const told = new Promise((resolve) => connection.onNotification("event", (event) => resolve(event.kind)));
+connection.listen();
+child.on("exit", (code) => console.log("exit", code));
+(async () => {
+    await connection.sendRequest("event.subscribe", {});
+    console.log(await told, (await connection.sendRequest("debug.echo", { a: "ü" })).a);
+    child.stdin.end();
+})();
+"#,
+        ),
+    );
+    assert_eq!(text, "subscribed ü\nexit 0\n");
+    let file = script(
+        &home,
+        "bridge.el",
+        &bridge(
+            r#"
+(require 'jsonrpc)
+(let ((abx (jsonrpc-process-connection
+            :name "abx"
+            :process (make-process :name "abx" :command '("ABX" "rpc" "--stdio") :connection-type 'pipe
+                                   :coding 'utf-8-emacs-unix :noquery t))))
+  (princ (plist-get (jsonrpc-request abx :debug.echo '(:a "through a process")) :a)))
+"#,
+        ),
+    );
+    let text = output(&home, "emacs", |c| c.args(["-Q", "--batch", "-l"]).arg(file));
+    assert_eq!(text, "through a process");
+}

@@ -9,7 +9,7 @@
 //! that `abx-init` gave.
 //!
 //! # Versions
-//! A running sandbox keeps the `abx-init` that it was started with, so `abxd` speaks every version since 1. Both skip
+//! A running sandbox keeps the `abx-init` that it was started with, so `abxd` speaks every version since [`OLDEST`]. Both skip
 //! kinds that they do not know. Fields are only ever added at the end of a payload: a reader ignores what follows those
 //! that it knows, and takes a default (nothing, 0, false) for those that are not there at all. What cannot be done so
 //! gets a new version, and [`Welcome`] says which one is spoken.
@@ -33,7 +33,10 @@ pub use messages::{
 pub const EXEC_MARK: &str = "ABX_EXEC_ID";
 
 /// The version spoken.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
+
+/// The oldest that abxd speaks. Version 1 was in no release.
+pub const OLDEST: u16 = 2;
 
 /// Bytes of a frame's header.
 pub const HEADER_BYTES: usize = 8;

@@ -11,7 +11,7 @@ const SIZE: Size = Size { cols: 80, rows: 24 };
 
 /// A payload of the fixture.
 fn payload(name: &str) -> Vec<u8> {
-    let lines = include_str!("wire-v1.txt").lines();
+    let lines = include_str!("wire-v2.txt").lines();
     let hex = lines.filter_map(|line| line.split_once(' ')).find(|(of, _)| *of == name).expect("a payload").1;
     let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal");
     (0..hex.len()).step_by(2).map(byte).collect()
@@ -24,7 +24,7 @@ fn holds<T: Payload + PartialEq + Debug>(name: &str, meant: &T) {
     assert_eq!(T::decode(&bytes).as_ref(), Ok(meant), "{name}");
     assert!(meant.encode().starts_with(&bytes), "{name} is said otherwise");
     let newer = [&bytes[..], b"a newer field"].concat();
-    // What stands behind the fields of version 1 is a newer version's, and it must hold its first bytes as they are.
+    // What stands behind the fields of version 2 is a newer version's, and it must hold its first bytes as they are.
     if meant.encode().len() == bytes.len() {
         assert_eq!(T::decode(&newer).as_ref(), Ok(meant), "{name} of a newer version");
     }
@@ -32,7 +32,7 @@ fn holds<T: Payload + PartialEq + Debug>(name: &str, meant: &T) {
 
 #[test]
 fn what_is_told_to_a_sandbox_of_the_first_version_holds() {
-    holds("Welcome", &Welcome { version: 1 });
+    holds("Welcome", &Welcome { version: 2 });
     let run = Run {
         id: "0192".to_owned(),
         argv: vec![b"sh".to_vec(), b"-c".to_vec(), vec![0xff]],
@@ -67,7 +67,7 @@ fn what_is_told_to_a_sandbox_of_the_first_version_holds() {
 
 #[test]
 fn what_a_sandbox_of_the_first_version_says_is_understood() {
-    holds("Hello", &Hello { oldest: 1, newest: 1, build: "abx-init 0.1.0".to_owned(), uid: 1000 });
+    holds("Hello", &Hello { oldest: 2, newest: 2, build: "abx-init 0.1.0".to_owned(), uid: 1000 });
     holds("Started", &Started { pid: 7 });
     holds("Failed", &Failed { why: Failed::NOT_FOUND, text: "sh: not found".to_owned() });
     let following = Following { id: "0192".to_owned(), stdout_from: 3, stderr_from: 4, size: None };

@@ -20,7 +20,7 @@ use tokio::task::AbortHandle;
 use super::stream::{Item, Stream};
 use crate::guest::wire::{
     Credit, Entry, HEADER_BYTES, Header, Hello, Kind, MAX_FROM_GUEST, MAX_TO_GUEST, Malformed, NO_STREAM,
-    Oom, Payload, VERSION, Welcome, frame,
+    OLDEST, Oom, Payload, VERSION, Welcome, frame,
 };
 
 /// Longest wait for the greeting.
@@ -106,8 +106,12 @@ pub(super) async fn greet(socket: &mut UnixStream) -> io::Result<Hello> {
         socket.read_exact(&mut payload).await?;
         let hello = Hello::decode(&payload).map_err(io::Error::other)?;
         let version = hello.newest.min(VERSION);
-        if version < hello.oldest || version == 0 {
-            let text = format!("it speaks {} to {}, abxd 1 to {VERSION}", hello.oldest, hello.newest);
+        if version < hello.oldest.max(OLDEST) {
+            let spoken = (hello.oldest, hello.newest);
+            let text = format!(
+                "its abx-init speaks versions {} to {}, abxd {OLDEST} to {VERSION}: stop and resume the session",
+                spoken.0, spoken.1
+            );
             return Err(io::Error::other(text));
         }
         socket.write_all(&frame(Kind::Welcome, NO_STREAM, &Welcome { version }.encode())).await?;

@@ -36,7 +36,7 @@ impl Guest {
     async fn reach(world: &World, name: &str) -> Self {
         let socket = world.home.path().join("run").join(world.row(name).id.as_str()).join("sock");
         let mut guest = Self(UnixStream::connect(socket).await.expect("the daemon listens"), false);
-        let hello = Hello { oldest: 1, newest: VERSION, ..Hello::default() };
+        let hello = Hello { oldest: VERSION, newest: VERSION, ..Hello::default() };
         guest.send(Kind::Hello, 0, &hello.encode()).await;
         guest
     }

@@ -42,7 +42,7 @@ fn nothing_is_done_before_both_agree_on_a_version() {
         let header = Header::parse(*all.first_chunk::<HEADER_BYTES>().unwrap(), MAX_FROM_GUEST).unwrap();
         assert_eq!((header.kind, header.length), (Some(Kind::Hello), all.len() - HEADER_BYTES));
         let hello = Hello::decode(&all[HEADER_BYTES..]).unwrap();
-        assert_eq!((hello.oldest, hello.newest), (1, 1));
+        assert_eq!((hello.oldest, hello.newest), (2, 2));
     }
     guest.connect();
 }

@@ -48,8 +48,6 @@ pub(super) struct Inner {
     pub(super) deadlines: Notify,
     /// Wakes the watcher to compare every row with the engine.
     pub(super) compare: Notify,
-    /// Wakes whoever waits for a command's end.
-    pub(super) ended_execs: guests::Ends,
     /// Steps of operations, to those who subscribed to them.
     pub(super) progress: broadcast::Sender<Arc<Event>>,
     engine_state: RwLock<EngineState>,
@@ -118,14 +116,12 @@ impl Driver {
         let usage = Usage::default();
         // Tests play its part, and need no more of it than that it is there.
         let program = if cfg!(test) { b"a program".as_slice() } else { guests::PROGRAM };
-        let ended_execs = guests::Ends::default();
         let guests = Guests::new(guests::Setup {
             root: home.join("run"),
             program,
             engine: Arc::clone(&engine),
             store: store.clone(),
             usage: usage.clone(),
-            ends: Arc::clone(&ended_execs),
             keep: config.keep.value,
         });
         Self(Arc::new(Inner {
@@ -139,7 +135,6 @@ impl Driver {
             launches: Launches::default(),
             deadlines: Notify::new(),
             compare: Notify::new(),
-            ended_execs,
             progress: broadcast::Sender::new(PROGRESS),
             engine_state: RwLock::default(),
             queues: Mutex::default(),

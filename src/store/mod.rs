@@ -76,6 +76,8 @@ struct Shared {
     view: RwLock<View>,
     commits: AtomicU64,
     feed: broadcast::Sender<Arc<Event>>,
+    /// Changes whenever a command has an end, or no row any more, whatever brought it about.
+    ended: watch::Sender<()>,
 }
 
 /// An open table, and what there is to say about how it was opened.
@@ -131,6 +133,7 @@ impl Store {
             view: RwLock::new(ready.draft.view().clone()),
             commits: AtomicU64::new(0),
             feed: broadcast::Sender::new(FEED),
+            ended: watch::Sender::new(()),
         });
         let (sender, jobs) = mpsc::channel(QUEUE);
         let (finished, done) = watch::channel(false);
@@ -187,6 +190,23 @@ impl Store {
     /// The commands of a session, oldest first: those that run, and the last that have ended.
     pub fn execs(&self, session: &SessionId) -> Vec<Arc<Exec>> {
         self.view().execs().of(session).cloned().collect()
+    }
+
+    /// Waits until a command has ended, and gives its row as it is then, or the one given where it was forgotten.
+    ///
+    /// # Cancel safety
+    /// Nothing but the waiting is lost.
+    pub async fn ended(&self, exec: &Arc<Exec>) -> Arc<Exec> {
+        // Before the look: an end in between is not missed.
+        let mut ended = self.shared.ended.subscribe();
+        loop {
+            match self.exec(&exec.id) {
+                Some(row) if row.ended.is_some() => return row,
+                None => return Arc::clone(exec),
+                // The sender is as old as this table.
+                Some(_) => drop(ended.changed().await),
+            }
+        }
     }
 
     /// The events after `since` that are kept, oldest first.

@@ -181,6 +181,15 @@ pub(super) struct Draft {
     told: Vec<Arc<Event>>,
 }
 
+/// What there is to hear of changes that were published.
+#[derive(Debug)]
+pub(super) struct Published {
+    /// Their events.
+    pub(super) told: Vec<Arc<Event>>,
+    /// Whether a command has an end, or no row any more.
+    pub(super) ended: bool,
+}
+
 /// What was there before a change.
 #[derive(Debug)]
 enum Undo {
@@ -316,14 +325,18 @@ impl Draft {
         }
     }
 
-    /// Brings a published view up to this one, and gives the events of it. Nothing before this can be taken back.
-    pub(super) fn publish(&mut self, published: &mut View) -> Vec<Arc<Event>> {
+    /// Brings a published view up to this one, and gives what others are to hear of it. Nothing before this can be taken
+    /// back.
+    pub(super) fn publish(&mut self, published: &mut View) -> Published {
+        let mut ended = false;
         for step in self.undo.drain(..) {
             match step {
                 Undo::Session(id, _) => drop(published.set_session(&id, self.view.session(&id).cloned())),
                 Undo::Snapshot(id, _) => drop(published.set_snapshot(&id, self.view.snapshot(&id).cloned())),
                 Undo::Exec(id, _) => {
-                    drop(published.execs.set(&id, self.view.execs.get(&id).cloned()));
+                    let row = self.view.execs.get(&id).cloned();
+                    ended |= row.as_ref().is_none_or(|exec| exec.ended.is_some());
+                    drop(published.execs.set(&id, row));
                 }
                 Undo::Meta(..) | Undo::Note(_) | Undo::Told => {}
             }
@@ -333,6 +346,6 @@ impl Draft {
             self.view.events.push(Arc::clone(event));
             published.events.push(Arc::clone(event));
         }
-        told
+        Published { told, ended }
     }
 }

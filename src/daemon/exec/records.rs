@@ -96,23 +96,8 @@ impl Driver {
     /// Nothing but the waiting is lost.
     pub async fn wait_exec(&self, id: &str, limit: Option<Duration>) -> Result<Arc<Exec>, Failure> {
         let exec = self.find_exec(id)?;
-        let seen = by(deadline(limit), self.seen_ended(&exec)).await;
+        let seen = by(deadline(limit), self.0.store.ended(&exec)).await;
         Ok(seen.or_else(|| self.0.store.exec(&exec.id)).unwrap_or(exec))
-    }
-
-    /// Waits until a command has ended, and gives its row as it is then, or the one given where its session was deleted.
-    pub(super) async fn seen_ended(&self, exec: &Arc<Exec>) -> Arc<Exec> {
-        loop {
-            let changed = self.0.ended_execs.notified();
-            tokio::pin!(changed);
-            // Before the look: an end in between is not missed.
-            changed.as_mut().enable();
-            match self.0.store.exec(&exec.id) {
-                Some(exec) if exec.ended.is_none() => changed.await,
-                Some(exec) => return exec,
-                None => return Arc::clone(exec),
-            }
-        }
     }
 
     /// Sends a signal to a command and all that it started; without one, TERM, and KILL to what is left after a grace.
@@ -258,7 +243,6 @@ impl Driver {
             tracing::warn!(%error, "cannot note the end of a command");
             None
         });
-        self.0.ended_execs.notify_waiters();
         stands.unwrap_or(seen)
     }
 }

@@ -118,7 +118,6 @@ impl Inner {
         if let Err(error) = noted.await {
             tracing::warn!(%error, session = %slot.session, "cannot note how commands ended");
         }
-        self.ends.notify_waiters();
     }
 }
 
@@ -148,6 +147,3 @@ impl Seen {
         }
     }
 }
-
-/// Wakes whoever waits for the end of a command.
-pub type Ends = Arc<tokio::sync::Notify>;

@@ -24,7 +24,6 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
 pub use self::command::{Command, Started};
-pub use self::ends::Ends;
 pub use self::follow::{Followed, Kept, Wanted};
 use self::link::{Event, Link};
 use self::place::Places;
@@ -62,8 +61,6 @@ pub struct Setup {
     pub store: Store,
     /// Told of terminals that write.
     pub usage: Usage,
-    /// Woken when commands have ended.
-    pub ends: Ends,
     /// Output that is kept of each command, in bytes of each of the two.
     pub keep: u32,
 }
@@ -77,7 +74,6 @@ struct Inner {
     engine: Arc<dyn Engine>,
     store: Store,
     usage: Usage,
-    ends: Ends,
     /// Output that abx-init keeps of each command, in bytes of each of the two.
     keep: u32,
     /// When this daemon began.
@@ -141,11 +137,11 @@ struct Live {
 impl Guests {
     /// Connections to the sandboxes of a table. Starts nothing by itself.
     pub fn new(setup: Setup) -> Self {
-        let Setup { root, program, engine, store, usage, ends, keep } = setup;
+        let Setup { root, program, engine, store, usage, keep } = setup;
         let places = Places::new(root, program);
         let since = clock::now();
         let slots = Mutex::default();
-        Self(Arc::new(Inner { places, engine, store, usage, ends, keep, since, slots }))
+        Self(Arc::new(Inner { places, engine, store, usage, keep, since, slots }))
     }
 
     /// Makes a session's directory and listens in it, for a sandbox that is about to be made or started. None where

@@ -309,6 +309,29 @@ async fn a_failure_is_told_though_another_command_has_the_key() {
     assert_eq!(world.driver.exec_start(bad).await.expect_err("refused").kind, Kind::InvalidParams);
 }
 
+#[tokio::test]
+async fn whoever_waits_for_a_command_hears_of_its_end_however_its_sandbox_goes() {
+    for way in ["killed", "stopped", "deleted"] {
+        let world = World::new();
+        world.start("a").await.expect("starts");
+        world.engine.script_hang("long");
+        let exec = world.driver.exec_start(request("long")).await.expect("starts");
+        let mut waiting = std::pin::pin!(world.driver.wait_exec(exec.id.as_str(), None));
+        assert!(futures_util::poll!(&mut waiting).is_pending(), "{way}");
+        match way {
+            "killed" => {
+                world.engine.kill_container(&world.sandbox("a"), 137, false);
+                world.driver.compare_all(false).await.expect("compared");
+            }
+            "stopped" => drop(world.stop("a").await.expect("stops")),
+            _ => drop(world.driver.delete("a", false).await.expect("deleted")),
+        }
+        let seen = tokio::time::timeout(Duration::from_secs(30), waiting).await;
+        let seen = seen.expect(way).expect("known");
+        assert_eq!(seen.id, exec.id, "{way}");
+    }
+}
+
 #[test]
 fn both_who_start_commands_mark_them_alike() {
     assert_eq!(crate::engine::EXEC_MARK, crate::guest::wire::EXEC_MARK);

@@ -91,6 +91,17 @@ pub struct Opened {
     pub notices: Vec<String>,
 }
 
+/// The events from one on.
+#[derive(Debug)]
+pub struct Followed {
+    /// Those that are kept, oldest first.
+    pub kept: Vec<Arc<Event>>,
+    /// The number of the newest that is not to come; 0 when there never was one.
+    pub last: u64,
+    /// Those to come.
+    pub feed: broadcast::Receiver<Arc<Event>>,
+}
+
 /// How a table is opened where the defaults do not serve: for measurements and tests.
 #[doc(hidden)]
 #[derive(Debug, Clone)]
@@ -220,9 +231,10 @@ impl Store {
     }
 
     /// The events after `since` that are kept, and those to come; none is missing between, and none comes twice.
-    pub fn follow(&self, since: u64) -> (Vec<Arc<Event>>, broadcast::Receiver<Arc<Event>>) {
+    pub fn follow(&self, since: u64) -> Followed {
         let view = self.view();
-        (view.events().after(since).cloned().collect(), self.shared.feed.subscribe())
+        let kept = view.events().after(since).cloned().collect();
+        Followed { kept, last: view.events().last(), feed: self.shared.feed.subscribe() }
     }
 
     /// Makes one change, and answers once it would survive the loss of power and readers see it.

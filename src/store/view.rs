@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::events::{About, Events};
 use super::execs::Execs;
-use crate::model::event::{Event, Told, of_exec, of_session, of_snapshot};
+use crate::model::event::{Dropped, Event, Told, of_exec, of_session, of_snapshot};
 use crate::model::exec::Exec;
 use crate::model::id::{ExecId, SessionId, SnapshotId, Timestamp};
 use crate::model::session::{Session, Snapshot, SnapshotState};
@@ -277,15 +277,26 @@ impl Draft {
                 }
                 Undo::Exec(id, old) if execs.insert(id) => {
                     let new = self.view.execs.get(id).map(Arc::as_ref);
-                    let session = new.and_then(|exec| self.view.session(&exec.session));
+                    let owner = new.or(old.as_deref()).map(|exec| &exec.session);
+                    let session = owner.and_then(|id| self.view.session(id));
+                    let dropped = if session.is_some() { Dropped::NotStarted } else { Dropped::WithSession };
+                    let session = session.or_else(|| self.deleted(mark, owner?));
                     let about = session.map(|row| About::session(row)).unwrap_or_default();
-                    add(about, of_exec(old.as_deref(), new));
+                    add(about, of_exec(old.as_deref(), new, dropped));
                 }
                 Undo::Note(told) => add(About::default(), vec![told.clone()]),
                 Undo::Session(..) | Undo::Snapshot(..) | Undo::Exec(..) | Undo::Meta(..) | Undo::Told => {}
             }
         }
         all
+    }
+
+    /// The row of a session that was deleted since `mark`, as it was then.
+    fn deleted(&self, mark: usize, session: &SessionId) -> Option<&Arc<Session>> {
+        self.undo[mark..].iter().find_map(|step| match step {
+            Undo::Session(id, Some(old)) if id == session => Some(old),
+            _ => None,
+        })
     }
 
     fn about_snapshot(&self, row: &Snapshot) -> About {

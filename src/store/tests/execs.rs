@@ -4,7 +4,7 @@ use super::super::execs::KEPT_PER_SESSION;
 use super::*;
 use crate::model::exec::{End, Verdict};
 
-fn exec(n: usize, of: usize) -> Exec {
+pub(super) fn exec(n: usize, of: usize) -> Exec {
     Exec {
         id: ExecId::new(format!("01930000-0000-7000-8000-{n:012}")),
         session: id(of),

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::clock;
@@ -40,6 +41,18 @@ const METHOD: &str = "event";
 #[derive(Debug, Default)]
 pub struct Subscriptions {
     table: Mutex<Table>,
+    /// Answers that make subscriptions known and were not sent yet.
+    unanswered: watch::Sender<usize>,
+}
+
+/// Keeps new subscriptions from sending anything until it is dropped: their client does not know of them yet.
+#[derive(Debug)]
+pub(super) struct Held(watch::Sender<usize>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.send_modify(|unanswered| *unanswered -= 1);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -95,6 +108,12 @@ impl Filter {
 }
 
 impl Subscriptions {
+    /// Holds those that begin from now on, for as long as their answer is not sent.
+    pub(super) fn hold(&self) -> Held {
+        self.unanswered.send_modify(|unanswered| *unanswered += 1);
+        Held(self.unanswered.clone())
+    }
+
     /// Begins to send events, and gives the subscription's id. The first notification tells from where on.
     ///
     /// # Errors
@@ -125,8 +144,8 @@ impl Subscriptions {
         table.last += 1;
         let id = table.last;
         let forward = Forward { driver: driver.clone(), notifier: notifier.clone(), filter, id };
-        let since = asked.since;
-        table.tasks.insert(id, tokio::spawn(forward.run(since)).abort_handle());
+        let (since, unanswered) = (asked.since, self.unanswered.subscribe());
+        table.tasks.insert(id, tokio::spawn(forward.run(since, unanswered)).abort_handle());
         Ok(id)
     }
 
@@ -231,13 +250,16 @@ struct Forward {
 
 impl Forward {
     /// Sends what is kept, then what comes, until the client is gone or has fallen behind.
-    async fn run(self, since: Option<u64>) {
+    async fn run(self, since: Option<u64>, mut unanswered: watch::Receiver<usize>) {
         let store = &self.driver.0.store;
         let mut progress = self.driver.0.progress.subscribe();
         let Followed { kept, last, mut feed } = store.follow(since.unwrap_or(u64::MAX));
         let oldest = kept.first().map(|event| event.seq);
         let missed = since.zip(oldest).map_or(0, |(since, oldest)| oldest - since - 1);
         let mut seq = oldest.map_or(last, |oldest| oldest - 1);
+        if unanswered.wait_for(|unanswered| *unanswered == 0).await.is_err() {
+            return;
+        }
         if !self.send(&self.own("subscribed", seq, &json!({ "missed": missed }))).await {
             return;
         }

@@ -27,6 +27,9 @@ pub(super) const MAX_KEY_BYTES: usize = 128;
 /// Time between them for a command that a user ends.
 const KILL_GRACE: Duration = Duration::from_secs(5);
 
+/// Between two tries to note what has ended, in a table that cannot be written: a full disk has to be cleared by someone.
+pub(in crate::daemon) const NOTE_AGAIN: Duration = Duration::from_secs(2);
+
 /// A command in its sandbox.
 struct Target {
     exec: String,
@@ -233,16 +236,38 @@ impl Driver {
     /// Notes an end of a command that was seen, and gives the one that stands: that in its row, if it has one.
     pub(in crate::daemon) async fn end_exec(&self, id: &str, seen: End) -> End {
         let id = ExecId::new(id);
-        let (at, end) = (seen.at, seen.clone());
+        let noted = self.write_end(&id, seen.clone());
+        noted
+            .await
+            .unwrap_or_else(|error| {
+                tracing::warn!(%error, exec = %id, "cannot note the end of a command");
+                if !error.is_final() {
+                    tokio::spawn(self.clone().end_later(id, seen.clone()));
+                }
+                None
+            })
+            .unwrap_or(seen)
+    }
+
+    /// Notes an end once the table can be written again.
+    async fn end_later(self, id: ExecId, seen: End) {
+        while let Err(error) = self.write_end(&id, seen.clone()).await {
+            if error.is_final() {
+                return;
+            }
+            sleep(NOTE_AGAIN).await;
+        }
+    }
+
+    /// Gives the end that stands; none where the command was forgotten.
+    async fn write_end(&self, id: &ExecId, seen: End) -> Result<Option<End>, StoreError> {
+        let id = id.clone();
         let noted = self.0.store.write(move |tx| {
-            let Some(exec) = settle(tx, &id, end)? else { return Ok(None) };
+            let at = seen.at;
+            let Some(exec) = settle(tx, &id, seen)? else { return Ok(None) };
             tx.change_session(&exec.session, |s| s.last_active = at)?;
             Ok(exec.ended.clone())
         });
-        let stands = noted.await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot note the end of a command");
-            None
-        });
-        stands.unwrap_or(seen)
+        noted.await
     }
 }

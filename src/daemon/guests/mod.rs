@@ -101,7 +101,9 @@ struct Slot {
     kills: Mutex<Kills>,
     /// Ends that are not in the table yet.
     ended: Mutex<Vec<Entry>>,
-    /// Wakes whoever puts both there.
+    /// Whether more may have ended than the table could be told of.
+    is_behind: AtomicBool,
+    /// Wakes whoever puts all of it there.
     has_news: Notify,
 }
 
@@ -124,6 +126,11 @@ impl Kills {
     fn news(&mut self) -> u64 {
         let all = self.by_guest.max(self.by_engine);
         all - std::mem::replace(&mut self.counted, all)
+    }
+
+    /// Takes back that so many are in the table.
+    fn put_back(&mut self, kills: u64) {
+        self.counted = self.counted.saturating_sub(kills);
     }
 }
 
@@ -290,6 +297,7 @@ impl Slot {
             unreachable: AtomicBool::new(false),
             kills: Mutex::default(),
             ended: Mutex::default(),
+            is_behind: AtomicBool::new(false),
             has_news: Notify::new(),
         }
     }
@@ -378,6 +386,8 @@ mod tests {
         assert_eq!(kills.news(), 0);
         kills.by_engine += 2;
         assert_eq!(kills.news(), 1);
+        kills.put_back(1);
+        assert_eq!(kills.news(), 1, "what could not be noted is news again");
     }
 
     #[test]

@@ -332,6 +332,25 @@ async fn whoever_waits_for_a_command_hears_of_its_end_however_its_sandbox_goes()
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_end_that_could_not_be_noted_is_noted_once_the_table_can_be_written() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    world.engine.script_hang("long");
+    let driver = world.driver.clone();
+    let run = tokio::spawn(async move { driver.exec_run(request("long"), None).await });
+    until(|| last_call(&world, "exec session-a").is_some()).await;
+    let (table, aside) = (world.home.path().join("sessions.db"), world.home.path().join("aside"));
+    std::fs::rename(&table, &aside).expect("moved");
+    world.engine.end_commands(7);
+    assert_eq!(run.await.expect("joins").expect("ends").ended.code, 7);
+    let exec = world.driver.execs(Some("a")).expect("a list").pop().expect("the command");
+    assert_eq!(exec.ended, None, "nothing can be written");
+    std::fs::rename(&aside, &table).expect("moved back");
+    let noted = world.driver.wait_exec(exec.id.as_str(), None).await.expect("known");
+    assert_eq!(noted.ended.as_ref().map(|end| end.code), Some(7));
+}
+
 #[test]
 fn both_who_start_commands_mark_them_alike() {
     assert_eq!(crate::engine::EXEC_MARK, crate::guest::wire::EXEC_MARK);

@@ -65,6 +65,15 @@ pub struct EngineState {
 }
 
 impl EngineState {
+    /// Whether it answers, and where; none while nothing is known. The words of a problem may differ each time.
+    fn answers(&self) -> Option<(bool, Option<&str>)> {
+        let address = self.about.as_ref().map(|about| about.address.as_str());
+        match &self.problem {
+            Some(_) => Some((false, None)),
+            None => address.map(|address| (true, Some(address))),
+        }
+    }
+
     /// What a client should hear of it; none while nothing is known.
     fn tells(&self) -> Option<Told> {
         let text = |text: &str| Fact::Text(text.to_owned());
@@ -218,14 +227,11 @@ impl Driver {
 
     /// Takes over what is known of the engine, and tells it where that is news.
     pub(super) async fn note_engine(&self, state: EngineState) {
-        let told = state.tells();
-        let before = {
+        let told = {
             let mut known = self.0.engine_state.write().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *known, state).tells()
+            let before = std::mem::replace(&mut *known, state);
+            if before.answers() == known.answers() { None } else { known.tells() }
         };
-        if told == before {
-            return;
-        }
         if let Some(told) = told {
             self.note(told).await;
         }

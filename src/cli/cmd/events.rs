@@ -105,3 +105,42 @@ fn follow(context: &Context, args: EventsArgs) -> Result<u8, Failure> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::cli::tests::abx;
+    use crate::client::fake::Fake;
+
+    fn event(seq: u64, kind: &str, data: &str) -> String {
+        format!(
+            r#"{{"seq":{seq},"at":"2026-02-01T10:00:00Z","kind":"{kind}","session":"x","revision":1,"data":{data}}}"#
+        )
+    }
+
+    #[test]
+    fn a_history_is_read_to_its_end_and_an_end_has_the_words_of_its_start() {
+        let events = [
+            event(4, "exec.started", r#"{"exec":"e1","cmd":["make","test"],"detached":false}"#),
+            event(7, "exec.ended", r#"{"exec":"e1","exit_code":0,"reason":null,"duration_ms":1500}"#),
+            event(
+                8,
+                "exec.ended",
+                r#"{"exec":"e2","exit_code":null,"reason":"its session was deleted","duration_ms":null}"#,
+            ),
+        ];
+        let pages = [&events[..1], &events[1..], &[]].map(|page| format!("\"result\":[{}]", page.join(",")));
+        let fake = Fake::answers(&[&pages[0], &pages[1], &pages[2]]);
+        let (exit, out, err) = abx(&fake, &["history", "x"]);
+        assert_eq!((exit, err.as_str()), (0, ""));
+        let lines: Vec<&str> = out.lines().skip(1).collect();
+        assert_eq!(lines.len(), 2, "{out}");
+        assert!(lines[0].contains("make test: 0 after 1.5s"), "{out}");
+        assert!(lines[1].contains("e2: its session was deleted"), "{out}");
+        let asked: Vec<String> =
+            fake.requests().into_iter().filter(|request| request.contains("event.list")).collect();
+        assert_eq!(asked.len(), 3, "{asked:?}");
+        for (request, since) in asked.iter().zip([0, 4, 8]) {
+            assert!(request.contains(&format!("\"since\":{since}")), "{request}");
+        }
+    }
+}

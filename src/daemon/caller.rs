@@ -10,9 +10,16 @@ use crate::store;
 /// Longest name of a client that is noted, in characters.
 const MAX_NAME_CHARS: usize = 64;
 
-/// What a client called itself in its greeting. One for each connection.
+/// What a client called itself in its greeting, and what the system calls its program. One for each connection.
 #[derive(Debug, Clone, Default)]
-pub struct Introduced(Arc<OnceLock<String>>);
+pub struct Introduced(Arc<Names>);
+
+#[derive(Debug, Default)]
+struct Names {
+    own: OnceLock<String>,
+    /// As it was when it was first asked for.
+    program: OnceLock<Option<String>>,
+}
 
 impl Introduced {
     /// Notes the name, unless one was given before.
@@ -20,7 +27,7 @@ impl Introduced {
         let name: String = name.chars().filter(|c| !c.is_control()).take(MAX_NAME_CHARS).collect();
         if !name.is_empty() {
             // A second greeting changes nothing.
-            let _ = self.0.set(name);
+            let _ = self.0.own.set(name);
         }
     }
 }
@@ -28,9 +35,14 @@ impl Introduced {
 /// The client at the other end of a connection.
 pub fn of(peer: &Peer, introduced: Option<&Introduced>) -> By {
     let pid = peer.pid.and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
-    let name = introduced.and_then(|introduced| introduced.0.get()).cloned();
-    let name = name.or_else(|| pid.and_then(program)).unwrap_or_else(|| "a client".to_owned());
-    By { client: name, pid }
+    let name = match introduced {
+        Some(Introduced(names)) => {
+            let program = || names.program.get_or_init(|| pid.and_then(program)).clone();
+            names.own.get().cloned().or_else(program)
+        }
+        None => pid.and_then(program),
+    };
+    By { client: name.unwrap_or_else(|| "a client".to_owned()), pid }
 }
 
 /// The name of a process's program, where the system tells.

@@ -48,8 +48,6 @@ pub(super) struct Inner {
     pub(super) deadlines: Notify,
     /// Wakes the watcher to compare every row with the engine.
     pub(super) compare: Notify,
-    /// Wakes whoever waits for a command's end.
-    pub(super) ended_execs: guests::Ends,
     /// Steps of operations, to those who subscribed to them.
     pub(super) progress: broadcast::Sender<Arc<Event>>,
     engine_state: RwLock<EngineState>,
@@ -67,6 +65,15 @@ pub struct EngineState {
 }
 
 impl EngineState {
+    /// Whether it answers, and where; none while nothing is known. The words of a problem may differ each time.
+    fn answers(&self) -> Option<(bool, Option<&str>)> {
+        let address = self.about.as_ref().map(|about| about.address.as_str());
+        match &self.problem {
+            Some(_) => Some((false, None)),
+            None => address.map(|address| (true, Some(address))),
+        }
+    }
+
     /// What a client should hear of it; none while nothing is known.
     fn tells(&self) -> Option<Told> {
         let text = |text: &str| Fact::Text(text.to_owned());
@@ -118,14 +125,12 @@ impl Driver {
         let usage = Usage::default();
         // Tests play its part, and need no more of it than that it is there.
         let program = if cfg!(test) { b"a program".as_slice() } else { guests::PROGRAM };
-        let ended_execs = guests::Ends::default();
         let guests = Guests::new(guests::Setup {
             root: home.join("run"),
             program,
             engine: Arc::clone(&engine),
             store: store.clone(),
             usage: usage.clone(),
-            ends: Arc::clone(&ended_execs),
             keep: config.keep.value,
         });
         Self(Arc::new(Inner {
@@ -139,7 +144,6 @@ impl Driver {
             launches: Launches::default(),
             deadlines: Notify::new(),
             compare: Notify::new(),
-            ended_execs,
             progress: broadcast::Sender::new(PROGRESS),
             engine_state: RwLock::default(),
             queues: Mutex::default(),
@@ -223,14 +227,11 @@ impl Driver {
 
     /// Takes over what is known of the engine, and tells it where that is news.
     pub(super) async fn note_engine(&self, state: EngineState) {
-        let told = state.tells();
-        let before = {
+        let told = {
             let mut known = self.0.engine_state.write().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *known, state).tells()
+            let before = std::mem::replace(&mut *known, state);
+            if before.answers() == known.answers() { None } else { known.tells() }
         };
-        if told == before {
-            return;
-        }
         if let Some(told) = told {
             self.note(told).await;
         }

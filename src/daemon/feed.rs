@@ -6,8 +6,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::clock;
@@ -19,9 +22,14 @@ use crate::model::event::Event;
 use crate::model::id::SessionId;
 use crate::proto::errors::Kind;
 use crate::proto::events::{self as wire, EventListParams, SubscribeParams};
+use crate::store::Followed;
 
 /// Subscriptions of one connection. A client that wants more than these wants filters of its own.
 const MAX_SUBSCRIPTIONS: usize = 64;
+
+/// Most bytes of the events in one answer of `event.list`; there is one in it at least. Their client goes on after the
+/// last of them.
+const MAX_PAGE_BYTES: usize = 1024 * 1024;
 
 /// The kind of a step of an operation. It is sent only to those who name it.
 const PROGRESS: &str = "progress";
@@ -33,6 +41,18 @@ const METHOD: &str = "event";
 #[derive(Debug, Default)]
 pub struct Subscriptions {
     table: Mutex<Table>,
+    /// Answers that make subscriptions known and were not sent yet.
+    unanswered: watch::Sender<usize>,
+}
+
+/// Keeps new subscriptions from sending anything until it is dropped: their client does not know of them yet.
+#[derive(Debug)]
+pub(super) struct Held(watch::Sender<usize>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.send_modify(|unanswered| *unanswered -= 1);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -58,9 +78,9 @@ enum Whose {
 impl Filter {
     /// Events of a session, if one is named, that are of one of some kinds, if there are any.
     pub(super) fn new(driver: &Driver, session: Option<&str>, kinds: &[String]) -> Self {
-        let whose = session.map(|name| match driver.session(name) {
-            Ok(row) => Whose::Id(row.id.clone()),
-            Err(_) => driver.last_named(&composed(name)),
+        let whose = session.map(|session| {
+            let known = driver.meant(session).map(Whose::Id);
+            known.unwrap_or_else(|| driver.last_named(&composed(session)))
         });
         Self { session: whose, kinds: kinds.to_vec() }
     }
@@ -88,6 +108,12 @@ impl Filter {
 }
 
 impl Subscriptions {
+    /// Holds those that begin from now on, for as long as their answer is not sent.
+    pub(super) fn hold(&self) -> Held {
+        self.unanswered.send_modify(|unanswered| *unanswered += 1);
+        Held(self.unanswered.clone())
+    }
+
     /// Begins to send events, and gives the subscription's id. The first notification tells from where on.
     ///
     /// # Errors
@@ -103,8 +129,10 @@ impl Subscriptions {
             let text = "this connection carries no notifications: speak WebSocket on it";
             return Err(Failure::params(text).hint("event.list gives what has happened so far"));
         }
-        if let Some(name) = &asked.session {
-            driver.session(name)?;
+        if let Some(session) = &asked.session
+            && driver.meant(session).is_none()
+        {
+            return Err(Failure::no_session(session));
         }
         let filter = Filter::new(driver, asked.session.as_deref(), &asked.kinds);
         let mut table = self.lock();
@@ -116,8 +144,8 @@ impl Subscriptions {
         table.last += 1;
         let id = table.last;
         let forward = Forward { driver: driver.clone(), notifier: notifier.clone(), filter, id };
-        let since = asked.since;
-        table.tasks.insert(id, tokio::spawn(forward.run(since)).abort_handle());
+        let (since, unanswered) = (asked.since, self.unanswered.subscribe());
+        table.tasks.insert(id, tokio::spawn(forward.run(since, unanswered)).abort_handle());
         Ok(id)
     }
 
@@ -155,6 +183,17 @@ impl Driver {
         })
     }
 
+    /// The session of this name, else of this id, be it that it is gone.
+    fn meant(&self, session: &str) -> Option<SessionId> {
+        if let Ok(row) = self.session(session) {
+            return Some(row.id.clone());
+        }
+        let id = SessionId::new(session);
+        let is_known = self.0.store.session_by_id(&id).is_some()
+            || self.0.store.events(0).iter().any(|event| event.session.as_ref() == Some(&id));
+        is_known.then_some(id)
+    }
+
     /// The session that last had a name which none has now.
     fn last_named(&self, name: &str) -> Whose {
         let events = self.0.store.events(0);
@@ -172,15 +211,33 @@ impl Driver {
         }
     }
 
-    /// What has happened, oldest first.
-    pub fn list_events(&self, asked: &EventListParams) -> Vec<wire::Event> {
+    /// What has happened, oldest first, as JSON and as much of it as an answer takes: its beginning, or its end where so
+    /// many are asked for.
+    pub fn list_events(&self, asked: &EventListParams) -> Vec<Arc<RawValue>> {
         let filter = Filter::new(self, asked.session.as_deref(), &asked.kinds);
         let mut events = self.0.store.events(asked.since);
         events.retain(|event| filter.takes(event));
-        let most = asked.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-        let left_out = events.len().saturating_sub(most);
-        events[left_out..].iter().map(|event| convert(event)).collect()
+        let Some(limit) = asked.limit else { return page(events.iter()) };
+        let most = usize::try_from(limit).unwrap_or(usize::MAX);
+        let mut last = page(events.iter().rev().take(most));
+        last.reverse();
+        last
     }
+}
+
+/// Those that fit into one answer.
+fn page<'a>(events: impl Iterator<Item = &'a Arc<Event>>) -> Vec<Arc<RawValue>> {
+    let mut page: Vec<Arc<RawValue>> = Vec::new();
+    let mut bytes = 0;
+    for event in events {
+        let Ok(text) = to_raw_value(&convert(event)) else { continue };
+        bytes += text.get().len() + 1;
+        if bytes > MAX_PAGE_BYTES && !page.is_empty() {
+            break;
+        }
+        page.push(Arc::from(text));
+    }
+    page
 }
 
 /// One subscription.
@@ -193,13 +250,16 @@ struct Forward {
 
 impl Forward {
     /// Sends what is kept, then what comes, until the client is gone or has fallen behind.
-    async fn run(self, since: Option<u64>) {
+    async fn run(self, since: Option<u64>, mut unanswered: watch::Receiver<usize>) {
         let store = &self.driver.0.store;
         let mut progress = self.driver.0.progress.subscribe();
-        let (kept, mut feed) = store.follow(since.unwrap_or(u64::MAX));
+        let Followed { kept, last, mut feed } = store.follow(since.unwrap_or(u64::MAX));
         let oldest = kept.first().map(|event| event.seq);
         let missed = since.zip(oldest).map_or(0, |(since, oldest)| oldest - since - 1);
-        let mut seq = oldest.map_or_else(|| store.last_event(), |oldest| oldest - 1);
+        let mut seq = oldest.map_or(last, |oldest| oldest - 1);
+        if unanswered.wait_for(|unanswered| *unanswered == 0).await.is_err() {
+            return;
+        }
         if !self.send(&self.own("subscribed", seq, &json!({ "missed": missed }))).await {
             return;
         }
@@ -244,7 +304,7 @@ impl Forward {
         self.send(&wire::Event { subscription: Some(self.id), ..convert(event) }).await
     }
 
-    async fn send(&self, event: &wire::Event) -> bool {
+    async fn send(&self, event: &wire::Event<impl Serialize>) -> bool {
         self.notifier.send(METHOD, event).await
     }
 
@@ -280,7 +340,7 @@ fn untold(kind: &str, seq: u64) -> wire::Event {
 }
 
 /// An event as the wire has it.
-pub(super) fn convert(event: &Event) -> wire::Event {
+fn convert(event: &Event) -> wire::Event<Box<RawValue>> {
     let by = event.by.as_ref();
     wire::Event {
         seq: event.seq,
@@ -290,7 +350,7 @@ pub(super) fn convert(event: &Event) -> wire::Event {
         session_id: event.session.as_ref().map(ToString::to_string),
         revision: event.revision,
         by: by.map(|by| wire::By { client: by.client.clone(), pid: by.pid }),
-        data: serde_json::from_str(&event.data).unwrap_or_default(),
+        data: RawValue::from_string(event.data.clone()).unwrap_or_default(),
         subscription: None,
     }
 }

@@ -243,7 +243,8 @@ impl RawHandler for RawStreams {
 async fn refuse(out: &mut Out, open: Option<&Open>, failure: &Failure) -> io::Result<()> {
     let (request, session) =
         (open.and_then(|open| open.key.as_deref()), open.map(|open| open.session.as_str()));
-    tracing::info!(request, session, causes = ?failure.causes, "a raw stream is refused: {failure}");
+    let version = open.map(|open| open.version.as_str());
+    tracing::info!(request, session, version, causes = ?failure.causes, "a raw stream is refused: {failure}");
     out.line(&Refused { error: failure.to_wire() }).await
 }
 

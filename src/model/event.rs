@@ -3,7 +3,7 @@
 //! Events are derived from rows, before and after, and never written by hand beside a change: none can be forgotten, and
 //! none tells what did not happen.
 
-use super::exec::Exec;
+use super::exec::{End, Exec};
 use super::id::{SessionId, Timestamp};
 use super::session::{Session, Snapshot, SnapshotState, words};
 
@@ -218,55 +218,129 @@ pub fn of_snapshot(before: Option<&Snapshot>, after: Option<&Snapshot>) -> Vec<T
     }
 }
 
-/// What a changed row of a command tells. A row that is forgotten tells nothing.
-pub fn of_exec(before: Option<&Exec>, after: Option<&Exec>) -> Vec<Told> {
-    let Some(new) = after else { return Vec::new() };
-    let mut all = Vec::new();
-    let terminal = new.terminal.as_deref();
-    let about = || {
-        let mut data = vec![("exec", Fact::text(new.id.as_str())), ("cmd", Fact::Texts(shown(&new.argv)))];
-        data.extend(terminal.map(|name| ("terminal", Fact::text(name))));
-        data
-    };
-    if before.is_none() {
-        let kind = if terminal.is_some() { EventKind::TerminalOpened } else { EventKind::ExecStarted };
-        let mut data = about();
-        data.push(("detached", Fact::Flag(new.detached)));
-        all.push(Told { kind, data });
+/// Why the row of a command goes that has no end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dropped {
+    /// It was noted before it was to start, and did not start.
+    NotStarted,
+    /// Its session was deleted.
+    WithSession,
+}
+
+impl Dropped {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::NotStarted => "it was not started",
+            Self::WithSession => "its session was deleted",
+        }
     }
-    if let (Some(end), false) = (&new.ended, before.is_some_and(|old| old.ended.is_some())) {
-        let kind = if terminal.is_some() { EventKind::TerminalEnded } else { EventKind::ExecEnded };
-        let mut data = about();
-        data.push(("exit_code", Fact::Number(end.code.into())));
-        data.push(("signal", end.signal.map_or(Fact::Nothing, |signal| Fact::Number(signal.into()))));
-        data.push(("reason", Fact::maybe(end.reason.as_deref())));
-        data.push(("duration_ms", Fact::Number((end.at.0 - new.started_at.0).max(0))));
-        all.push(Told { kind, data });
+}
+
+/// What a changed row of a command tells: each start has its end, of a row that is `dropped` without one too.
+pub fn of_exec(before: Option<&Exec>, after: Option<&Exec>, dropped: Dropped) -> Vec<Told> {
+    let mut all = Vec::new();
+    if let (None, Some(new)) = (before, after) {
+        all.push(started(new));
+    }
+    let was_open = before.is_none_or(|old| old.ended.is_none());
+    match (before, after) {
+        (_, Some(new)) if was_open => {
+            let how = |end: &End| {
+                vec![
+                    ("exit_code", Fact::Number(end.code.into())),
+                    ("signal", end.signal.map_or(Fact::Nothing, |signal| Fact::Number(signal.into()))),
+                    ("reason", Fact::maybe(end.reason.as_deref())),
+                    ("duration_ms", Fact::Number((end.at.0 - new.started_at.0).max(0))),
+                ]
+            };
+            all.extend(new.ended.as_ref().map(|end| ended(new, how(end))));
+        }
+        (Some(old), None) if was_open => {
+            let data = vec![
+                ("exit_code", Fact::Nothing),
+                ("signal", Fact::Nothing),
+                ("reason", Fact::text(dropped.as_str())),
+                ("duration_ms", Fact::Nothing),
+            ];
+            all.push(ended(old, data));
+        }
+        _ => {}
     }
     all
 }
 
-/// Longest command line in an event, in bytes: enough to know it by. The rest is with the command's row.
-const MAX_SHOWN_BYTES: usize = 1024;
+fn started(exec: &Exec) -> Told {
+    let is_terminal = exec.terminal.is_some();
+    let kind = if is_terminal { EventKind::TerminalOpened } else { EventKind::ExecStarted };
+    let mut data = about(exec);
+    data.push(("cmd", Fact::Texts(shown(&exec.argv))));
+    data.push(("detached", Fact::Flag(exec.detached)));
+    Told { kind, data }
+}
+
+fn ended(exec: &Exec, how: Vec<(&'static str, Fact)>) -> Told {
+    let is_terminal = exec.terminal.is_some();
+    let kind = if is_terminal { EventKind::TerminalEnded } else { EventKind::ExecEnded };
+    let mut data = about(exec);
+    data.extend(how);
+    Told { kind, data }
+}
+
+fn about(exec: &Exec) -> Vec<(&'static str, Fact)> {
+    let mut data = vec![("exec", Fact::text(exec.id.as_str()))];
+    data.extend(exec.terminal.as_deref().map(|name| ("terminal", Fact::text(name))));
+    data
+}
+
+/// Longest command line in an event, in bytes as JSON has it: enough to know it by, ten thousand times in memory. The rest
+/// is with the command's row.
+const MAX_SHOWN_BYTES: usize = 256;
+
+/// What stands for the rest.
+const CUT: &str = "...";
+
+/// Bytes that each argument takes besides its text: quotes and a comma.
+const AROUND_BYTES: usize = 3;
 
 fn shown(argv: &[String]) -> Vec<String> {
-    let mut left = MAX_SHOWN_BYTES;
+    // The list's brackets are one byte more than the comma that its last has not.
+    let mut left = MAX_SHOWN_BYTES - CUT.len() - AROUND_BYTES - 1;
     let mut shown = Vec::new();
     for argument in argv {
-        if argument.len() > left {
-            shown.push("...".to_owned());
+        let Some(mut room) = left.checked_sub(AROUND_BYTES) else {
+            shown.push(CUT.to_owned());
+            break;
+        };
+        let fits = |c: &char| match room.checked_sub(encoded_len(*c)) {
+            Some(rest) => {
+                room = rest;
+                true
+            }
+            None => false,
+        };
+        let part: String = argument.chars().take_while(fits).collect();
+        if part.len() < argument.len() {
+            shown.push(part + CUT);
             break;
         }
-        left -= argument.len();
-        shown.push(argument.clone());
+        left = room;
+        shown.push(part);
     }
     shown
+}
+
+/// Bytes of a character in a JSON text.
+fn encoded_len(c: char) -> usize {
+    match c {
+        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+        '\0'..='\u{1f}' => 6,
+        c => c.len_utf8(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::exec::End;
     use crate::model::id::ExecId;
     use crate::model::session::tests::sample;
     use crate::model::session::{Operation, Reason, Status};
@@ -303,13 +377,12 @@ mod tests {
         assert_eq!(of_session(Some(&old), Some(&new)), []);
     }
 
-    #[test]
-    fn a_command_tells_its_start_and_its_end_once() {
-        let mut exec = Exec {
+    fn exec() -> Exec {
+        Exec {
             id: ExecId::new("e"),
             session: SessionId::new("s"),
             key: None,
-            argv: vec!["cat".to_owned(), "x".repeat(2000)],
+            argv: vec!["cat".to_owned()],
             terminal: None,
             tty: false,
             detached: true,
@@ -317,19 +390,61 @@ mod tests {
             deadline: None,
             verdict: None,
             ended: None,
-        };
-        let started = of_exec(None, Some(&exec));
+        }
+    }
+
+    fn told_of(before: Option<&Exec>, after: Option<&Exec>) -> Vec<Told> {
+        of_exec(before, after, Dropped::WithSession)
+    }
+
+    #[test]
+    fn a_command_tells_its_start_and_its_end_once() {
+        let running = exec();
+        let started = told_of(None, Some(&running));
         assert_eq!(kinds(&started), ["exec.started"]);
-        assert_eq!(fact(&started[0], "cmd"), &Fact::Texts(vec!["cat".to_owned(), "...".to_owned()]));
-        let running = exec.clone();
-        exec.ended = Some(End { at: Timestamp(3500), code: 143, signal: Some(15), reason: None });
-        let ended = of_exec(Some(&running), Some(&exec));
+        assert_eq!(fact(&started[0], "cmd"), &Fact::Texts(vec!["cat".to_owned()]));
+        let end = End { at: Timestamp(3500), code: 143, signal: Some(15), reason: None };
+        let over = Exec { ended: Some(end), ..exec() };
+        let ended = told_of(Some(&running), Some(&over));
         assert_eq!(kinds(&ended), ["exec.ended"]);
         assert_eq!(fact(&ended[0], "duration_ms"), &Fact::Number(2500));
-        assert_eq!(of_exec(Some(&exec), Some(&exec)), []);
-        assert_eq!(of_exec(Some(&exec), None), []);
-        let on_a_terminal = Exec { terminal: Some("main".to_owned()), ..exec };
+        assert!(ended[0].data.iter().all(|(key, _)| *key != "cmd"), "the start has it");
+        assert_eq!(told_of(Some(&over), Some(&over)), []);
+        assert_eq!(told_of(Some(&over), None), []);
+        let on_a_terminal = Exec { terminal: Some("main".to_owned()), ..over };
         let both = ["terminal.opened", "terminal.ended"];
-        assert_eq!(kinds(&of_exec(None, Some(&on_a_terminal))), both);
+        assert_eq!(kinds(&told_of(None, Some(&on_a_terminal))), both);
+    }
+
+    #[test]
+    fn a_command_whose_row_goes_before_it_ended_tells_an_end_without_a_code() {
+        for (dropped, reason) in
+            [(Dropped::NotStarted, "it was not started"), (Dropped::WithSession, "its session was deleted")]
+        {
+            let told = of_exec(Some(&exec()), None, dropped);
+            assert_eq!(kinds(&told), ["exec.ended"]);
+            assert_eq!(fact(&told[0], "exit_code"), &Fact::Nothing);
+            assert_eq!(fact(&told[0], "reason"), &Fact::text(reason));
+        }
+        let terminal = Exec { terminal: Some("main".to_owned()), ..exec() };
+        assert_eq!(kinds(&told_of(Some(&terminal), None)), ["terminal.ended"]);
+    }
+
+    #[test]
+    fn a_command_line_takes_no_more_than_its_room_as_json_has_it() {
+        let text = |text: &str| vec![text.to_owned()];
+        assert_eq!(shown(&text("make")), text("make"));
+        for argv in [
+            text(&"x".repeat(2000)),
+            text(&"\u{1}".repeat(2000)),
+            text(&"ж\"\\\n".repeat(500)),
+            vec![String::new(); 2000],
+            vec!["a".to_owned(); 2000],
+        ] {
+            let shown = shown(&argv);
+            let encoded = serde_json::to_string(&shown).expect("texts").len();
+            assert!(encoded <= MAX_SHOWN_BYTES && encoded > MAX_SHOWN_BYTES - 16, "{encoded}: {shown:?}");
+            assert!(shown.last().expect("a part").ends_with(CUT), "{shown:?}");
+        }
     }
 }

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Event {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Event"))]
+pub struct Event<D = Value> {
     /// Its number: one higher than the event before it. Those that are kept nowhere (`subscribed`, `lagged` and
     /// `progress`) have the number of the newest event then.
     pub seq: u64,
@@ -25,7 +25,7 @@ pub struct Event {
     #[serde(default)]
     pub by: Option<By>,
     /// What else there is to say, by kind.
-    pub data: Value,
+    pub data: D,
     /// Of which subscription; only in notifications.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subscription: Option<u64>,
@@ -48,7 +48,7 @@ pub struct SubscribeParams {
     /// Begin after this number with what is kept; absent for what comes from now on.
     #[serde(default)]
     pub since: Option<u64>,
-    /// Only of this session, by name.
+    /// Only of this session, by name or id.
     #[serde(default)]
     pub session: Option<String>,
     /// Only of these kinds, or all that begin with one that ends in a dot, such as `session.`; empty for all.
@@ -68,16 +68,17 @@ pub struct UnsubscribeParams {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EventListParams {
-    /// Begin after this number; 0 for the oldest that is kept.
+    /// Begin after this number; 0 for the oldest that is kept. An answer ends after some 1 MiB: go on after the last of it,
+    /// until one is empty.
     #[serde(default)]
     pub since: u64,
-    /// Only of this session, by name; of one that is gone, by the name that it had.
+    /// Only of this session, by name or id; of one that is gone, also by the name that it had.
     #[serde(default)]
     pub session: Option<String>,
     /// Only of these kinds, as in `event.subscribe`.
     #[serde(default)]
     pub kinds: Vec<String>,
-    /// The last so many of them; absent for all.
+    /// The last so many of them, as far as they fit into an answer; absent for all.
     #[serde(default)]
     pub limit: Option<u64>,
 }

@@ -53,7 +53,8 @@ pub struct Open {
     /// What the client calls itself, for the history; absent for the name of its program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
-    /// The client's version.
+    /// The client's version, for the daemon's log.
+    #[serde(default)]
     pub version: String,
     /// The protocol it speaks.
     pub protocol: u32,

@@ -63,6 +63,13 @@ pub enum StoreError {
     Closed,
 }
 
+impl StoreError {
+    /// Whether the same change would be refused later, too: the row that it is of is gone, or the table is closed.
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Gone { .. } | Self::Closed)
+    }
+}
+
 /// Puts an error of SQLite in our words; `path` is the database.
 pub(super) fn explain(path: &Path, error: &rusqlite::Error) -> StoreError {
     let path = path.to_owned();

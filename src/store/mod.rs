@@ -76,6 +76,8 @@ struct Shared {
     view: RwLock<View>,
     commits: AtomicU64,
     feed: broadcast::Sender<Arc<Event>>,
+    /// Changes whenever a command has an end, or no row any more, whatever brought it about.
+    ended: watch::Sender<()>,
 }
 
 /// An open table, and what there is to say about how it was opened.
@@ -87,6 +89,17 @@ pub struct Opened {
     pub set_aside: Option<PathBuf>,
     /// Other things that the user should know, one sentence each.
     pub notices: Vec<String>,
+}
+
+/// The events from one on.
+#[derive(Debug)]
+pub struct Followed {
+    /// Those that are kept, oldest first.
+    pub kept: Vec<Arc<Event>>,
+    /// The number of the newest that is not to come; 0 when there never was one.
+    pub last: u64,
+    /// Those to come.
+    pub feed: broadcast::Receiver<Arc<Event>>,
 }
 
 /// How a table is opened where the defaults do not serve: for measurements and tests.
@@ -131,6 +144,7 @@ impl Store {
             view: RwLock::new(ready.draft.view().clone()),
             commits: AtomicU64::new(0),
             feed: broadcast::Sender::new(FEED),
+            ended: watch::Sender::new(()),
         });
         let (sender, jobs) = mpsc::channel(QUEUE);
         let (finished, done) = watch::channel(false);
@@ -189,6 +203,23 @@ impl Store {
         self.view().execs().of(session).cloned().collect()
     }
 
+    /// Waits until a command has ended, and gives its row as it is then, or the one given where it was forgotten.
+    ///
+    /// # Cancel safety
+    /// Nothing but the waiting is lost.
+    pub async fn ended(&self, exec: &Arc<Exec>) -> Arc<Exec> {
+        // Before the look: an end in between is not missed.
+        let mut ended = self.shared.ended.subscribe();
+        loop {
+            match self.exec(&exec.id) {
+                Some(row) if row.ended.is_some() => return row,
+                None => return Arc::clone(exec),
+                // The sender is as old as this table.
+                Some(_) => drop(ended.changed().await),
+            }
+        }
+    }
+
     /// The events after `since` that are kept, oldest first.
     pub fn events(&self, since: u64) -> Vec<Arc<Event>> {
         self.view().events().after(since).cloned().collect()
@@ -200,9 +231,10 @@ impl Store {
     }
 
     /// The events after `since` that are kept, and those to come; none is missing between, and none comes twice.
-    pub fn follow(&self, since: u64) -> (Vec<Arc<Event>>, broadcast::Receiver<Arc<Event>>) {
+    pub fn follow(&self, since: u64) -> Followed {
         let view = self.view();
-        (view.events().after(since).cloned().collect(), self.shared.feed.subscribe())
+        let kept = view.events().after(since).cloned().collect();
+        Followed { kept, last: view.events().last(), feed: self.shared.feed.subscribe() }
     }
 
     /// Makes one change, and answers once it would survive the loss of power and readers see it.

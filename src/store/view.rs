@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::events::{About, Events};
 use super::execs::Execs;
-use crate::model::event::{Event, Told, of_exec, of_session, of_snapshot};
+use crate::model::event::{Dropped, Event, Told, of_exec, of_session, of_snapshot};
 use crate::model::exec::Exec;
 use crate::model::id::{ExecId, SessionId, SnapshotId, Timestamp};
 use crate::model::session::{Session, Snapshot, SnapshotState};
@@ -181,6 +181,15 @@ pub(super) struct Draft {
     told: Vec<Arc<Event>>,
 }
 
+/// What there is to hear of changes that were published.
+#[derive(Debug)]
+pub(super) struct Published {
+    /// Their events.
+    pub(super) told: Vec<Arc<Event>>,
+    /// Whether a command has an end, or no row any more.
+    pub(super) ended: bool,
+}
+
 /// What was there before a change.
 #[derive(Debug)]
 enum Undo {
@@ -268,15 +277,26 @@ impl Draft {
                 }
                 Undo::Exec(id, old) if execs.insert(id) => {
                     let new = self.view.execs.get(id).map(Arc::as_ref);
-                    let session = new.and_then(|exec| self.view.session(&exec.session));
+                    let owner = new.or(old.as_deref()).map(|exec| &exec.session);
+                    let session = owner.and_then(|id| self.view.session(id));
+                    let dropped = if session.is_some() { Dropped::NotStarted } else { Dropped::WithSession };
+                    let session = session.or_else(|| self.deleted(mark, owner?));
                     let about = session.map(|row| About::session(row)).unwrap_or_default();
-                    add(about, of_exec(old.as_deref(), new));
+                    add(about, of_exec(old.as_deref(), new, dropped));
                 }
                 Undo::Note(told) => add(About::default(), vec![told.clone()]),
                 Undo::Session(..) | Undo::Snapshot(..) | Undo::Exec(..) | Undo::Meta(..) | Undo::Told => {}
             }
         }
         all
+    }
+
+    /// The row of a session that was deleted since `mark`, as it was then.
+    fn deleted(&self, mark: usize, session: &SessionId) -> Option<&Arc<Session>> {
+        self.undo[mark..].iter().find_map(|step| match step {
+            Undo::Session(id, Some(old)) if id == session => Some(old),
+            _ => None,
+        })
     }
 
     fn about_snapshot(&self, row: &Snapshot) -> About {
@@ -316,14 +336,18 @@ impl Draft {
         }
     }
 
-    /// Brings a published view up to this one, and gives the events of it. Nothing before this can be taken back.
-    pub(super) fn publish(&mut self, published: &mut View) -> Vec<Arc<Event>> {
+    /// Brings a published view up to this one, and gives what others are to hear of it. Nothing before this can be taken
+    /// back.
+    pub(super) fn publish(&mut self, published: &mut View) -> Published {
+        let mut ended = false;
         for step in self.undo.drain(..) {
             match step {
                 Undo::Session(id, _) => drop(published.set_session(&id, self.view.session(&id).cloned())),
                 Undo::Snapshot(id, _) => drop(published.set_snapshot(&id, self.view.snapshot(&id).cloned())),
                 Undo::Exec(id, _) => {
-                    drop(published.execs.set(&id, self.view.execs.get(&id).cloned()));
+                    let row = self.view.execs.get(&id).cloned();
+                    ended |= row.as_ref().is_none_or(|exec| exec.ended.is_some());
+                    drop(published.execs.set(&id, row));
                 }
                 Undo::Meta(..) | Undo::Note(_) | Undo::Told => {}
             }
@@ -333,6 +357,6 @@ impl Draft {
             self.view.events.push(Arc::clone(event));
             published.events.push(Arc::clone(event));
         }
-        told
+        Published { told, ended }
     }
 }

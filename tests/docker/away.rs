@@ -11,7 +11,7 @@ use std::thread;
 
 use serde_json::json;
 
-use crate::support::engine::{busybox_image, docker};
+use crate::support::engine::{busybox_image, docker, engine_socket};
 use crate::support::{World, until};
 
 /// A socket that passes everything on to the engine until it is cut.
@@ -32,7 +32,7 @@ impl Relay {
                 if stop.load(Ordering::SeqCst) {
                     return;
                 }
-                let engine = UnixStream::connect("/var/run/docker.sock").expect("the engine");
+                let engine = UnixStream::connect(engine_socket()).expect("the engine");
                 for (from, to) in [(&client, &engine), (&engine, &client)] {
                     let (mut from, mut to) =
                         (from.try_clone().expect("a copy"), to.try_clone().expect("a copy"));

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::support::engine::{busybox_image, docker, has_engine};
+use crate::support::engine::{busybox_image, docker, engine_socket, has_engine};
 
 /// A user whom neither this machine nor the image knows, for tests that root runs.
 const UNKNOWN: u32 = 54_321;
@@ -37,7 +37,7 @@ impl Other {
         for path in [dir.path().to_owned(), dir.path().join("work")] {
             chown(&path, Some(UNKNOWN), Some(UNKNOWN)).expect("root may");
         }
-        let engine_group = fs::metadata("/var/run/docker.sock").expect("the engine's socket").gid();
+        let engine_group = fs::metadata(engine_socket()).expect("the engine's socket").gid();
         let become_them = [
             "setpriv".to_owned(),
             format!("--reuid={UNKNOWN}"),

@@ -10,7 +10,7 @@ use std::thread;
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::support::engine::{busybox_image, docker};
+use crate::support::engine::{busybox_image, docker, engine_socket};
 use crate::support::{World, until};
 
 /// What becomes of the one call that is held back.
@@ -53,7 +53,7 @@ impl Relay {
 }
 
 fn serve(mut client: UnixStream, call: &str, held: &(Mutex<Held>, Condvar)) {
-    let mut engine = UnixStream::connect("/var/run/docker.sock").expect("the engine");
+    let mut engine = UnixStream::connect(engine_socket()).expect("the engine");
     let mut first = vec![0; 64 * 1024];
     let read = client.read(&mut first).unwrap_or(0);
     first.truncate(read);

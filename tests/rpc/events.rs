@@ -132,6 +132,94 @@ fn no_event_comes_before_the_answer_that_makes_its_subscription_known() {
 }
 
 #[test]
+fn what_a_call_tells_comes_before_its_answer_also_where_the_client_has_much_to_read() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let mut socket = daemon.connect();
+    // More than the socket takes, and less than stops the daemon from answering.
+    let requests = [
+        json!({"jsonrpc": "2.0", "id": 1, "method": "debug.fill", "params": {"bytes": 2_000_000}}),
+        json!({"jsonrpc": "2.0", "id": 2, "method": "debug.notify", "params": {"method": "event", "count": 3}}),
+    ];
+    socket.send(requests.map(|request| format!("{request}\n")).concat());
+    assert_eq!(socket.line()["id"], 1);
+    let numbers: Vec<_> = (0..3).map(|_| next(&mut socket)["number"].clone()).collect();
+    assert_eq!(numbers, [0, 1, 2]);
+    assert_eq!((socket.line()["id"].clone(), socket.is_silent()), (json!(2), true));
+}
+
+#[test]
+fn a_batch_holds_its_subscriptions_and_not_what_its_calls_tell() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let gate = home.dir().join("gate");
+    let mut socket = daemon.connect();
+    let batch = json!([
+        {"jsonrpc": "2.0", "id": 1, "method": "event.subscribe", "params": {"since": 0}},
+        {"jsonrpc": "2.0", "id": 2, "method": "debug.notify", "params": {"method": "event", "count": 2}},
+        {"jsonrpc": "2.0", "id": 3, "method": "debug.wait", "params": {"file": gate}},
+    ]);
+    socket.send(format!("{batch}\n"));
+    assert_eq!(
+        (next(&mut socket)["number"].clone(), next(&mut socket)["number"].clone()),
+        (json!(0), json!(1))
+    );
+    assert!(socket.is_silent());
+    std::fs::write(&gate, "").expect("write");
+    assert!(socket.line().is_array(), "the batch is answered first");
+    assert_eq!(next(&mut socket)["kind"], "subscribed");
+}
+
+#[test]
+fn a_session_is_found_by_its_id_under_another_name_and_when_it_is_gone() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let mut other = daemon.connect();
+    save(&mut other, "mine");
+    let id = other.call("session.get", json!({"name": "mine"}))["id"].clone();
+    other.call("session.rename", json!({"name": "mine", "new_name": "yours"}));
+    other.call("store.delete", json!({"name": "yours"}));
+    let listed = other.call("event.list", json!({"session": id}));
+    let mut socket = daemon.connect();
+    socket.call("event.subscribe", json!({"session": id, "since": 0}));
+    assert_eq!(next(&mut socket)["kind"], "subscribed");
+    for event in listed.as_array().expect("a list") {
+        assert_eq!(next(&mut socket)["seq"], event["seq"]);
+    }
+    let kinds: Vec<_> = listed.as_array().expect("a list").iter().map(|event| &event["kind"]).collect();
+    assert_eq!(kinds, ["session.created", "session.renamed", "session.deleted"]);
+}
+
+#[test]
+fn a_long_list_comes_in_pages_none_of_which_is_longer_than_a_message() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let mut socket = daemon.connect();
+    let count = 4000;
+    for n in 0..count {
+        let row = json!({"name": format!("{n}-{}", "x".repeat(50)), "status": "running"});
+        socket.request(n, "store.save", row);
+    }
+    for _ in 0..count {
+        assert!(socket.line()["error"].is_null());
+    }
+    let (mut since, mut numbers, mut pages) = (json!(0), Vec::new(), 0);
+    loop {
+        let page = socket.call("event.list", json!({"since": since}));
+        assert!(page.to_string().len() <= 1024 * 1024);
+        let Some(last) = page.as_array().expect("a list").last() else { break };
+        since = last["seq"].clone();
+        numbers.extend(page.as_array().expect("a list").iter().map(|event| event["seq"].as_i64()));
+        pages += 1;
+    }
+    assert!(pages > 1, "{pages}");
+    let last = numbers.last().copied().flatten().expect("events");
+    assert_eq!(numbers, (1..=last).map(Some).collect::<Vec<_>>());
+    let newest = socket.call("event.list", json!({"limit": 2}));
+    assert_eq!((&newest[0]["seq"], &newest[1]["seq"]), (&json!(last - 1), &json!(last)));
+}
+
+#[test]
 fn a_subscriber_that_does_not_read_is_told_that_it_lagged() {
     let home = Home::new();
     let daemon = Daemon::start(&home);

@@ -1,6 +1,6 @@
 //! A real engine, an image to run on it, and a home whose containers and images go when the test ends.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -56,10 +56,7 @@ const APPLETS: &str = "sh ls cat sleep stty grep kill tr head tail seq printf ec
 /// When there is none although `CI` or `ABX_TEST_ENGINE` say that there must be.
 #[expect(clippy::print_stderr, reason = "who runs the tests must see that some did not run")]
 pub(crate) async fn engine_or_skip() -> Option<DockerEngine> {
-    let engine = DockerEngine::new(Settings {
-        docker_host: abx::paths::variable("DOCKER_HOST"),
-        ..Settings::default()
-    });
+    let engine = engine();
     match engine.about().await {
         Ok(_) => Some(engine),
         Err(error) => {
@@ -80,6 +77,20 @@ pub(crate) async fn engine_or_skip() -> Option<DockerEngine> {
 pub(crate) fn has_engine() -> bool {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(engine_or_skip()).is_some()
+}
+
+/// The socket of that engine.
+///
+/// # Panics
+/// When it is reached in another way.
+pub(crate) fn engine_socket() -> PathBuf {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let about = runtime.block_on(engine().about()).expect("an engine");
+    PathBuf::from(about.address.strip_prefix("unix://").expect("the engine has a socket"))
+}
+
+fn engine() -> DockerEngine {
+    DockerEngine::new(Settings { docker_host: abx::paths::variable("DOCKER_HOST"), ..Settings::default() })
 }
 
 /// Builds the image once per run: busybox, a user `dev` and their home. Gives its reference.

@@ -296,7 +296,7 @@ export interface ExecLogsResult {
   /**
    * `utf-8`, or `base64` if either stream is not UTF-8.
    */
-  encoding: string;
+  encoding: Encoding;
   /**
    * Whether the command has ended and this is all.
    */
@@ -305,6 +305,10 @@ export interface ExecLogsResult {
    * Standard error.
    */
   stderr: string;
+  /**
+   * The same of `stderr`.
+   */
+  stderr_end: number;
   /**
    * Where `stderr` begins.
    */
@@ -317,6 +321,11 @@ export interface ExecLogsResult {
    * Standard output.
    */
   stdout: string;
+  /**
+   * How many bytes of `stdout` the command had written when it was asked: past `stdout_next` where that is more than
+   * one answer holds.
+   */
+  stdout_end: number;
   /**
    * Where `stdout` begins: more than was asked for when what is between is no longer kept.
    */
@@ -338,7 +347,7 @@ export interface ExecResult {
   /**
    * `utf-8`, or `base64` if either stream is not UTF-8.
    */
-  encoding: string;
+  encoding: Encoding;
   /**
    * The command's code; 128+n when a signal ended it, 124 when the timeout did.
    */
@@ -870,6 +879,11 @@ export interface StoreRow {
    * The session's name.
    */
   name: string;
+  /**
+   * Which store the row is in, such as the path of a directory. Names are unique in each; absent for the one that also
+   * holds what was imported.
+   */
+  namespace?: string | null;
   /**
    * The sandbox's id in the other program.
    */
@@ -1544,7 +1558,7 @@ export interface EventSubscribeParams {
    */
   kinds?: string[];
   /**
-   * Only of this session, by name.
+   * Only of this session, by name or id.
    */
   session?: string | null;
   /**
@@ -1572,15 +1586,16 @@ export interface EventListParams {
    */
   kinds?: string[];
   /**
-   * The last so many of them; absent for all.
+   * The last so many of them, as far as they fit into an answer; absent for all.
    */
   limit?: number | null;
   /**
-   * Only of this session, by name; of one that is gone, by the name that it had.
+   * Only of this session, by name or id; of one that is gone, also by the name that it had.
    */
   session?: string | null;
   /**
-   * Begin after this number; 0 for the oldest that is kept.
+   * Begin after this number; 0 for the oldest that is kept. An answer ends after some 1 MiB: go on after the last of it,
+   * until one is empty.
    */
   since?: number;
 }
@@ -1608,6 +1623,11 @@ export interface StoreSaveParams {
     [k: string]: string;
   };
   /**
+   * Which store the row is in, such as the path of a directory. Names are unique in each; absent for the one that also
+   * holds what was imported.
+   */
+  namespace?: string | null;
+  /**
    * The sandbox's id in the other program.
    */
   sandbox_id?: string | null;
@@ -1626,24 +1646,37 @@ export interface StoreSaveParams {
  */
 export interface StoreLoadParams {
   /**
-   * The session's name; its sandbox's name is understood too.
+   * The session's name.
    */
   name: string;
+  /**
+   * Which store it is in, as it was saved.
+   */
+  namespace?: string | null;
 }
 
 /**
  * Params of `store.list_all`.
  */
-export interface StoreListAllParams {}
+export interface StoreListAllParams {
+  /**
+   * Which one, as its rows were saved.
+   */
+  namespace?: string | null;
+}
 
 /**
  * Params of `store.delete`.
  */
 export interface StoreDeleteParams {
   /**
-   * The session's name; its sandbox's name is understood too.
+   * The session's name.
    */
   name: string;
+  /**
+   * Which store it is in, as it was saved.
+   */
+  namespace?: string | null;
 }
 
 /** Every method of the socket. */
@@ -1722,7 +1755,7 @@ export interface Methods {
   "store.save": { params: StoreSaveParams; result: StoreRow };
   /** Gives such a row with everything that was stored, or null. */
   "store.load": { params: StoreLoadParams; result: StoreRow | null };
-  /** Lists such rows, without their other values. */
+  /** Lists such rows of one store, without their other values. */
   "store.list_all": { params: StoreListAllParams; result: StoreRow[] };
   /** Deletes such a row, if it is there. */
   "store.delete": { params: StoreDeleteParams; result: StoreDeleteResult };

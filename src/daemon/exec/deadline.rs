@@ -57,7 +57,7 @@ impl Driver {
 
     async fn end_in_time(self, exec: Arc<Exec>) {
         let id = exec.id.as_str();
-        if by(remaining(&exec), self.seen_ended(&exec)).await.is_some() {
+        if by(remaining(&exec), self.0.store.ended(&exec)).await.is_some() {
             return;
         }
         self.judge_exec(id, Verdict::TimedOut).await;
@@ -76,7 +76,7 @@ impl Driver {
                     TRY_AGAIN
                 }
             };
-            if by(deadline(Some(wait)), self.seen_ended(&exec)).await.is_some() {
+            if by(deadline(Some(wait)), self.0.store.ended(&exec)).await.is_some() {
                 return;
             }
             if wait == END_LIMIT

@@ -27,7 +27,7 @@ pub use self::deadline::{by, deadline};
 pub use self::follow::TerminalOf;
 pub use self::handle::{Ended, Handle};
 pub use self::launches::Launches;
-pub(super) use self::records::settle;
+pub(super) use self::records::{NOTE_AGAIN, settle};
 use self::running::Running;
 use super::driver::Driver;
 use super::failure::Failure;

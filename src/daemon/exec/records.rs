@@ -27,6 +27,9 @@ pub(super) const MAX_KEY_BYTES: usize = 128;
 /// Time between them for a command that a user ends.
 const KILL_GRACE: Duration = Duration::from_secs(5);
 
+/// Between two tries to note what has ended, in a table that cannot be written: a full disk has to be cleared by someone.
+pub(in crate::daemon) const NOTE_AGAIN: Duration = Duration::from_secs(2);
+
 /// A command in its sandbox.
 struct Target {
     exec: String,
@@ -96,23 +99,8 @@ impl Driver {
     /// Nothing but the waiting is lost.
     pub async fn wait_exec(&self, id: &str, limit: Option<Duration>) -> Result<Arc<Exec>, Failure> {
         let exec = self.find_exec(id)?;
-        let seen = by(deadline(limit), self.seen_ended(&exec)).await;
+        let seen = by(deadline(limit), self.0.store.ended(&exec)).await;
         Ok(seen.or_else(|| self.0.store.exec(&exec.id)).unwrap_or(exec))
-    }
-
-    /// Waits until a command has ended, and gives its row as it is then, or the one given where its session was deleted.
-    pub(super) async fn seen_ended(&self, exec: &Arc<Exec>) -> Arc<Exec> {
-        loop {
-            let changed = self.0.ended_execs.notified();
-            tokio::pin!(changed);
-            // Before the look: an end in between is not missed.
-            changed.as_mut().enable();
-            match self.0.store.exec(&exec.id) {
-                Some(exec) if exec.ended.is_none() => changed.await,
-                Some(exec) => return exec,
-                None => return Arc::clone(exec),
-            }
-        }
     }
 
     /// Sends a signal to a command and all that it started; without one, TERM, and KILL to what is left after a grace.
@@ -248,17 +236,38 @@ impl Driver {
     /// Notes an end of a command that was seen, and gives the one that stands: that in its row, if it has one.
     pub(in crate::daemon) async fn end_exec(&self, id: &str, seen: End) -> End {
         let id = ExecId::new(id);
-        let (at, end) = (seen.at, seen.clone());
+        let noted = self.write_end(&id, seen.clone());
+        noted
+            .await
+            .unwrap_or_else(|error| {
+                tracing::warn!(%error, exec = %id, "cannot note the end of a command");
+                if !error.is_final() {
+                    tokio::spawn(self.clone().end_later(id, seen.clone()));
+                }
+                None
+            })
+            .unwrap_or(seen)
+    }
+
+    /// Notes an end once the table can be written again.
+    async fn end_later(self, id: ExecId, seen: End) {
+        while let Err(error) = self.write_end(&id, seen.clone()).await {
+            if error.is_final() {
+                return;
+            }
+            sleep(NOTE_AGAIN).await;
+        }
+    }
+
+    /// Gives the end that stands; none where the command was forgotten.
+    async fn write_end(&self, id: &ExecId, seen: End) -> Result<Option<End>, StoreError> {
+        let id = id.clone();
         let noted = self.0.store.write(move |tx| {
-            let Some(exec) = settle(tx, &id, end)? else { return Ok(None) };
+            let at = seen.at;
+            let Some(exec) = settle(tx, &id, seen)? else { return Ok(None) };
             tx.change_session(&exec.session, |s| s.last_active = at)?;
             Ok(exec.ended.clone())
         });
-        let stands = noted.await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot note the end of a command");
-            None
-        });
-        self.0.ended_execs.notify_waiters();
-        stands.unwrap_or(seen)
+        noted.await
     }
 }

@@ -19,7 +19,7 @@ use super::envelope::{self, Call, Entry, Message, NO_ID};
 use super::prepared::{self, Prepared};
 use super::{Notifier, Peer};
 use crate::daemon::caller::Introduced;
-use crate::daemon::feed::Subscriptions;
+use crate::daemon::feed::{Held, Subscriptions};
 use crate::daemon::shutdown::Shutdown;
 use crate::proto::errors::Kind;
 use crate::proto::methods::{EventSubscribe, Method};
@@ -48,34 +48,42 @@ pub(super) struct Connection {
     extensions: Extensions,
     id: ConnectionId,
     refuse: bool,
-    /// Batches under way with a subscription in them.
-    held: Arc<AtomicUsize>,
+    subscriptions: Arc<Subscriptions>,
 }
 
-/// Holds notifications until it is dropped.
-struct Held(Arc<AtomicUsize>);
-
-impl Held {
-    fn new(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(count))
-    }
+/// An answer that is to be sent. What waits for it to be sent waits until this is dropped.
+pub(super) struct Answer {
+    pub(super) text: Vec<u8>,
+    pub(super) held: Option<Held>,
 }
 
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+impl From<Vec<u8>> for Answer {
+    fn from(text: Vec<u8>) -> Self {
+        Self { text, held: None }
     }
 }
 
 /// What became of a message.
-pub(super) enum Outcome {
+pub(super) enum Outcome<A = Vec<u8>> {
     /// There is nothing to answer.
     Nothing,
     /// The answer.
-    Ready(Vec<u8>),
+    Ready(A),
     /// The answer will come. Dropping this drops only the waiting.
-    Pending(BoxFuture<'static, Option<Vec<u8>>>),
+    Pending(BoxFuture<'static, Option<A>>),
+}
+
+impl Outcome {
+    /// The same, with what waits until its answer is sent.
+    fn with(self, held: Option<Held>) -> Outcome<Answer> {
+        match self {
+            Self::Nothing => Outcome::Nothing,
+            Self::Ready(text) => Outcome::Ready(Answer { text, held }),
+            Self::Pending(text) => {
+                Outcome::Pending(text.map(|text| text.map(|text| Answer { text, held })).boxed())
+            }
+        }
+    }
 }
 
 impl Connection {
@@ -87,9 +95,10 @@ impl Connection {
         let mut extensions = Extensions::new();
         extensions.insert(peer);
         extensions.insert(Introduced::default());
-        extensions.insert(Arc::new(Subscriptions::default()));
+        let subscriptions = Arc::new(Subscriptions::default());
+        extensions.insert(Arc::clone(&subscriptions));
         extensions.insert(notifier);
-        Self { dispatcher, calls, extensions, id, refuse, held: Arc::default() }
+        Self { dispatcher, calls, extensions, id, refuse, subscriptions }
     }
 
     /// The calls under way.
@@ -104,32 +113,25 @@ impl Connection {
 
     /// Starts what one JSON text asks for. Each call is polled once here and gets a task of its own only if it has to
     /// wait, so a fast call costs no hop and a slow one holds nothing up.
-    pub(super) fn start(&self, text: &[u8]) -> Outcome {
+    pub(super) fn start(&self, text: &[u8]) -> Outcome<Answer> {
         match envelope::parse(text) {
-            Message::Bad { code, why } => Outcome::Ready(answer::plain(NO_ID, code, &why)),
-            Message::One(entry) => self.entry(entry),
+            Message::Bad { code, why } => Outcome::Ready(answer::plain(NO_ID, code, &why).into()),
+            Message::One(entry) => {
+                let held = self.hold(std::slice::from_ref(&entry));
+                self.entry(entry).with(held)
+            }
             Message::Batch(entries) => {
-                let room = Room::default();
-                let subscribes = |entry: &Entry<'_>| matches!(entry, Entry::Call(call) if call.method == EventSubscribe::NAME);
-                let held = entries.iter().any(subscribes).then(|| Held::new(&self.held));
-                match batch(entries.into_iter().map(|entry| self.entry_within(entry, &room)).collect()) {
-                    Outcome::Pending(answer) => Outcome::Pending(
-                        async move {
-                            let answer = answer.await;
-                            drop(held);
-                            answer
-                        }
-                        .boxed(),
-                    ),
-                    outcome => outcome,
-                }
+                let (held, room) = (self.hold(&entries), Room::default());
+                batch(entries.into_iter().map(|entry| self.entry_within(entry, &room)).collect()).with(held)
             }
         }
     }
 
-    /// Whether notifications wait for an answer: the client does not know of its subscription yet.
-    pub(super) fn holds_notifications(&self) -> bool {
-        self.held.load(Ordering::Relaxed) > 0
+    /// Holds the subscriptions of a message until its answer is sent.
+    fn hold(&self, entries: &[Entry<'_>]) -> Option<Held> {
+        let subscribes =
+            |entry: &Entry<'_>| matches!(entry, Entry::Call(call) if call.method == EventSubscribe::NAME);
+        entries.iter().any(subscribes).then(|| self.subscriptions.hold())
     }
 
     fn entry(&self, entry: Entry<'_>) -> Outcome {

@@ -116,7 +116,7 @@ async fn post(request: Request<Incoming>, connection: &Connection) -> Response<F
         Outcome::Pending(answer) => answer.await,
     };
     match answer {
-        Some(answer) => json(StatusCode::OK, answer),
+        Some(answer) => json(StatusCode::OK, answer.text),
         None => {
             let mut response = Response::new(Full::default());
             *response.status_mut() = StatusCode::NO_CONTENT;

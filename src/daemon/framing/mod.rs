@@ -138,6 +138,11 @@ impl Notifier {
     }
 }
 
+/// What was told until now and not sent yet: it goes out before an answer does that comes after it.
+fn told(notifications: &mut mpsc::Receiver<Vec<u8>>) -> impl Iterator<Item = Vec<u8>> {
+    (0..notifications.len()).map_while(|_| notifications.try_recv().ok())
+}
+
 /// Serves raw streams.
 pub trait RawHandler: Send + Sync {
     /// Serves a connection that began with the preface, which `stream` no longer has. When the daemon closes its

@@ -10,9 +10,11 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::dispatch::{Connection, Outcome};
+use super::dispatch::{Answer, Connection, Outcome};
 use super::eager::Eager;
-use super::{Closing, HANGUP_CHECK, MAX_UNSENT_BYTES, MAX_UNSENT_NOTIFICATIONS, STALL, hung_up, linger};
+use super::{
+    Closing, HANGUP_CHECK, MAX_UNSENT_BYTES, MAX_UNSENT_NOTIFICATIONS, STALL, hung_up, linger, told,
+};
 
 /// Bytes asked of the system at a time; most requests are far shorter.
 const READ_BYTES: usize = 8 * 1024;
@@ -101,7 +103,7 @@ impl<C: Codec> Wire<C> {
         let mut stall = None;
         let mut eager = Eager::default();
         loop {
-            let more = self.take_messages(connection, &mut pending);
+            let more = self.take_messages(connection, &mut notifications, &mut pending);
             let moved = self.send(stream)?;
             if moved {
                 eager.answered();
@@ -119,16 +121,15 @@ impl<C: Codec> Wire<C> {
                 return Ok(());
             }
             let room = self.out.len() < MAX_UNSENT_BYTES;
-            let told = self.out.len() < MAX_UNSENT_NOTIFICATIONS && !connection.holds_notifications();
+            let tells = self.out.len() < MAX_UNSENT_NOTIFICATIONS;
             let reads = self.input == Input::Open && room && connection.calls().has_room();
             self.reserve();
             let (mut reader, writer) = stream.split();
             tokio::select! {
                 biased;
                 ready = writer.writable(), if !self.out.is_empty() => ready?,
-                // What a call told before it ended goes out before its answer.
-                Some(text) = notifications.recv(), if told => self.frame(Some(&text)),
-                Some(answer) = pending.next(), if room => self.frame(answer.as_deref()),
+                Some(text) = notifications.recv(), if tells => self.frame(&text),
+                Some(answer) = pending.next(), if room => self.answer(answer, &mut notifications),
                 () = &mut closing, if self.input != Input::Closing => {
                     self.input = Input::Closing;
                     connection.calls().abandon_all();
@@ -157,7 +158,8 @@ impl<C: Codec> Wire<C> {
     fn take_messages(
         &mut self,
         connection: &Connection,
-        pending: &mut FuturesUnordered<futures_util::future::BoxFuture<'static, Option<Vec<u8>>>>,
+        notifications: &mut mpsc::Receiver<Vec<u8>>,
+        pending: &mut FuturesUnordered<futures_util::future::BoxFuture<'static, Option<Answer>>>,
     ) -> bool {
         while self.input != Input::Refused && connection.calls().has_room() {
             if self.out.len() >= MAX_UNSENT_BYTES {
@@ -165,14 +167,14 @@ impl<C: Codec> Wire<C> {
             }
             match self.codec.next(&mut self.buffer, self.input == Input::Ended) {
                 Next::More => return false,
-                Next::Bad(error) => self.frame(Some(&error)),
+                Next::Bad(error) => self.frame(&error),
                 Next::Fatal(error) => {
-                    self.frame(Some(&error));
+                    self.frame(&error);
                     self.input = Input::Refused;
                 }
                 Next::Text(text) => match connection.start(&text) {
                     Outcome::Nothing => {}
-                    Outcome::Ready(answer) => self.frame(Some(&answer)),
+                    Outcome::Ready(answer) => self.answer(Some(answer), notifications),
                     Outcome::Pending(answer) => pending.push(answer),
                 },
             }
@@ -184,10 +186,15 @@ impl<C: Codec> Wire<C> {
         false
     }
 
-    fn frame(&mut self, answer: Option<&[u8]>) {
-        if let Some(answer) = answer {
-            self.codec.frame(answer, &mut self.out);
-        }
+    /// Frames an answer, if there is one, after what its call told.
+    fn answer(&mut self, answer: Option<Answer>, notifications: &mut mpsc::Receiver<Vec<u8>>) {
+        let Some(answer) = answer else { return };
+        told(notifications).for_each(|text| self.frame(&text));
+        self.frame(&answer.text);
+    }
+
+    fn frame(&mut self, text: &[u8]) {
+        self.codec.frame(text, &mut self.out);
     }
 
     /// Writes what the system takes. Gives whether it took anything.

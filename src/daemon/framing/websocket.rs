@@ -15,10 +15,10 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
-use super::dispatch::{Connection, Outcome};
+use super::dispatch::{Answer, Connection, Outcome};
 use super::replay::Replay;
 use super::{
-    Closing, HANGUP_CHECK, MAX_UNSENT_BYTES, MAX_UNSENT_NOTIFICATIONS, STALL, answer, hung_up, linger,
+    Closing, HANGUP_CHECK, MAX_UNSENT_BYTES, MAX_UNSENT_NOTIFICATIONS, STALL, answer, hung_up, linger, told,
 };
 use crate::proto::version::MAX_MESSAGE_BYTES;
 
@@ -102,14 +102,13 @@ impl Wire {
                 }
             }
             let room = self.unsent < MAX_UNSENT_BYTES;
-            let told = self.unsent < MAX_UNSENT_NOTIFICATIONS && !connection.holds_notifications();
+            let tells = self.unsent < MAX_UNSENT_NOTIFICATIONS;
             let has_room = connection.calls().has_room();
             let reads = self.end.is_none() && room && has_room;
             tokio::select! {
                 biased;
-                // What a call told before it ended goes out before its answer.
-                Some(text) = notifications.recv(), if told => self.send(Some(text))?,
-                Some(answer) = pending.next(), if room => self.send(answer)?,
+                Some(text) = notifications.recv(), if tells => self.send(text)?,
+                Some(answer) = pending.next(), if room => self.answer(answer, &mut notifications)?,
                 () = &mut closing, if self.end.is_none() => {
                     self.end = Some(End::Stopping);
                     connection.calls().abandon_all();
@@ -122,7 +121,7 @@ impl Wire {
                     Event::Came(None) => return Ok(()),
                     Event::Came(Some(message)) => match self.take(message, connection)? {
                         Outcome::Nothing => {}
-                        Outcome::Ready(answer) => self.send(Some(answer))?,
+                        Outcome::Ready(answer) => self.answer(Some(answer), &mut notifications)?,
                         Outcome::Pending(answer) => pending.push(answer),
                     },
                 },
@@ -157,7 +156,11 @@ impl Wire {
         .await
     }
 
-    fn take(&mut self, message: Result<Message, Error>, connection: &Connection) -> Result<Outcome, Error> {
+    fn take(
+        &mut self,
+        message: Result<Message, Error>,
+        connection: &Connection,
+    ) -> Result<Outcome<Answer>, Error> {
         let outcome = match message {
             Ok(Message::Text(text)) => connection.start(text.as_bytes()),
             Ok(Message::Binary(bytes)) => connection.start(&bytes),
@@ -168,11 +171,11 @@ impl Wire {
             }
             Err(Error::Capacity(CapacityError::MessageTooLong { size, .. })) => {
                 self.end = Some(End::TooLong);
-                return Ok(Outcome::Ready(answer::too_long(size as u64)));
+                return Ok(Outcome::Ready(answer::too_long(size as u64).into()));
             }
             Err(Error::Utf8(_)) => {
                 self.end = Some(End::NotText);
-                return Ok(Outcome::Ready(answer::not_utf8()));
+                return Ok(Outcome::Ready(answer::not_utf8().into()));
             }
             Err(error) => return Err(error),
         };
@@ -182,10 +185,23 @@ impl Wire {
         Ok(outcome)
     }
 
+    /// Sends an answer, if there is one, after what its call told.
+    fn answer(
+        &mut self,
+        answer: Option<Answer>,
+        notifications: &mut mpsc::Receiver<Vec<u8>>,
+    ) -> Result<(), Error> {
+        let Some(answer) = answer else { return Ok(()) };
+        told(notifications).try_for_each(|text| self.send(text))?;
+        let Answer { text, held } = answer;
+        self.send(text)?;
+        drop(held);
+        Ok(())
+    }
+
     /// Queues the text in the socket's own buffer, which takes it even where the client does not read: how much may wait
     /// there is counted here.
-    fn send(&mut self, text: Option<Vec<u8>>) -> Result<(), Error> {
-        let Some(text) = text else { return Ok(()) };
+    fn send(&mut self, text: Vec<u8>) -> Result<(), Error> {
         self.unsent += text.len();
         let text = Utf8Bytes::try_from(text).expect("answers are JSON, which is UTF-8");
         self.socket.start_send_unpin(Message::Text(text))

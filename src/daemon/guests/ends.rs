@@ -2,11 +2,12 @@
 //! Both are noted in the table as abx-init tells of them, and ends also when it is connected again after some time.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 
 use super::{Guests, Inner, Live, Slot};
 use crate::daemon::clock;
-use crate::daemon::exec::settle;
+use crate::daemon::exec::{NOTE_AGAIN, settle};
 use crate::guest::wire::{Entry, Exited};
 use crate::model::exec::{End, Exec};
 use crate::model::id::{ExecId, Timestamp};
@@ -45,43 +46,70 @@ pub(super) async fn note_news(guests: Weak<Inner>, slot: Arc<Slot>) {
     loop {
         slot.has_news.notified().await;
         let Some(guests) = guests.upgrade() else { return };
-        guests.count_kills(&slot).await;
-        guests.note_ends(&slot).await;
+        let noted = guests.note_all(&slot).await;
+        drop(guests);
+        if !noted {
+            // What could not be noted is where it was.
+            tokio::time::sleep(NOTE_AGAIN).await;
+            slot.has_news.notify_one();
+        }
     }
 }
 
 impl Inner {
-    async fn count_kills(&self, slot: &Slot) {
+    /// Gives whether the table has all of it.
+    async fn note_all(&self, slot: &Slot) -> bool {
+        let counted = self.count_kills(slot).await;
+        let noted = self.note_ends(slot).await;
+        let caught_up = match slot.live().filter(|_| slot.is_behind.swap(false, Ordering::Relaxed)) {
+            Some(live) => self.catch_up(slot, &live).await,
+            // The next connection begins with it.
+            None => true,
+        };
+        counted && noted && caught_up
+    }
+
+    async fn count_kills(&self, slot: &Slot) -> bool {
         let kills = slot.kills.lock().unwrap_or_else(PoisonError::into_inner).news();
         if kills == 0 {
-            return;
+            return true;
         }
         let counted =
             self.store.update(&slot.session, move |s| s.oom_events = s.oom_events.saturating_add(kills));
-        if let Err(error) = counted.await {
-            tracing::warn!(%error, session = %slot.session, "cannot count kills for want of memory");
-        }
+        let Err(error) = counted.await else { return true };
+        tracing::warn!(%error, session = %slot.session, "cannot count kills for want of memory");
+        slot.kills.lock().unwrap_or_else(PoisonError::into_inner).put_back(kills);
+        error.is_final()
     }
 
-    /// Notes the ends that were told of.
-    async fn note_ends(&self, slot: &Slot) {
-        let told = std::mem::take(&mut *slot.ended.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Notes the ends that were told of. Gives whether none is left.
+    async fn note_ends(&self, slot: &Slot) -> bool {
+        let mut told = std::mem::take(&mut *slot.ended.lock().unwrap_or_else(PoisonError::into_inner));
         // A sandbox may tell of any number of ends: the table is written for those alone that it waits for.
         let open = self.open_execs(slot);
-        let told = told.iter().filter(|entry| open.iter().any(|exec| exec.id.as_str() == entry.id));
-        self.note(slot, told.filter_map(|entry| Some((entry.id.clone(), Seen::told(entry)?))).collect())
-            .await;
+        told.retain(|entry| open.iter().any(|exec| exec.id.as_str() == entry.id));
+        let ends = told.iter().filter_map(|entry| Some((entry.id.clone(), Seen::told(entry)?)));
+        let noted = self.note(slot, ends.collect()).await;
+        if !noted {
+            let mut waiting = slot.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            told.append(&mut waiting);
+            told.truncate(MAX_WAITING);
+            *waiting = told;
+        }
+        noted
     }
 
-    /// Notes what ended while there was no connection.
-    pub(super) async fn catch_up(&self, slot: &Slot, live: &Live) {
+    /// Notes what ended while there was no connection. Gives whether it is noted, or cannot be known before the next
+    /// connection.
+    pub(super) async fn catch_up(&self, slot: &Slot, live: &Live) -> bool {
         if self.open_execs(slot).is_empty() {
-            return;
+            return true;
         }
         let known = match self.entries(live).await {
             Ok(known) => known,
             Err(error) => {
-                return tracing::warn!(%error, session = %slot.session, "cannot ask what runs there");
+                tracing::warn!(%error, session = %slot.session, "cannot ask what runs there");
+                return true;
             }
         };
         let known: HashMap<&str, &Entry> = known.iter().map(|entry| (entry.id.as_str(), entry)).collect();
@@ -91,7 +119,12 @@ impl Inner {
             None if exec.started_at >= self.since => None,
             None => Some((exec.id.to_string(), Seen::Unseen)),
         });
-        self.note(slot, ends.collect()).await;
+        let noted = self.note(slot, ends.collect()).await;
+        if !noted {
+            slot.is_behind.store(true, Ordering::Relaxed);
+            slot.has_news.notify_one();
+        }
+        noted
     }
 
     /// Commands of which the table has no end.
@@ -100,9 +133,10 @@ impl Inner {
         all.into_iter().filter(|exec| exec.ended.is_none()).collect()
     }
 
-    async fn note(&self, slot: &Slot, ends: Vec<(String, Seen)>) {
+    /// Gives whether they are noted, or never can be.
+    async fn note(&self, slot: &Slot, ends: Vec<(String, Seen)>) -> bool {
         if ends.is_empty() {
-            return;
+            return true;
         }
         let session = slot.session.clone();
         let noted = self.store.write(move |tx| {
@@ -115,10 +149,9 @@ impl Inner {
             }
             Ok(())
         });
-        if let Err(error) = noted.await {
-            tracing::warn!(%error, session = %slot.session, "cannot note how commands ended");
-        }
-        self.ends.notify_waiters();
+        let Err(error) = noted.await else { return true };
+        tracing::warn!(%error, session = %slot.session, "cannot note how commands ended");
+        error.is_final()
     }
 }
 
@@ -148,6 +181,3 @@ impl Seen {
         }
     }
 }
-
-/// Wakes whoever waits for the end of a command.
-pub type Ends = Arc<tokio::sync::Notify>;

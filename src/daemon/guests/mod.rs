@@ -24,7 +24,6 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
 pub use self::command::{Command, Started};
-pub use self::ends::Ends;
 pub use self::follow::{Followed, Kept, Wanted};
 use self::link::{Event, Link};
 use self::place::Places;
@@ -62,8 +61,6 @@ pub struct Setup {
     pub store: Store,
     /// Told of terminals that write.
     pub usage: Usage,
-    /// Woken when commands have ended.
-    pub ends: Ends,
     /// Output that is kept of each command, in bytes of each of the two.
     pub keep: u32,
 }
@@ -77,7 +74,6 @@ struct Inner {
     engine: Arc<dyn Engine>,
     store: Store,
     usage: Usage,
-    ends: Ends,
     /// Output that abx-init keeps of each command, in bytes of each of the two.
     keep: u32,
     /// When this daemon began.
@@ -105,7 +101,9 @@ struct Slot {
     kills: Mutex<Kills>,
     /// Ends that are not in the table yet.
     ended: Mutex<Vec<Entry>>,
-    /// Wakes whoever puts both there.
+    /// Whether more may have ended than the table could be told of.
+    is_behind: AtomicBool,
+    /// Wakes whoever puts all of it there.
     has_news: Notify,
 }
 
@@ -129,6 +127,11 @@ impl Kills {
         let all = self.by_guest.max(self.by_engine);
         all - std::mem::replace(&mut self.counted, all)
     }
+
+    /// Takes back that so many are in the table.
+    fn put_back(&mut self, kills: u64) {
+        self.counted = self.counted.saturating_sub(kills);
+    }
 }
 
 /// A connection, and what the engine says of the sandbox at its other end.
@@ -141,11 +144,11 @@ struct Live {
 impl Guests {
     /// Connections to the sandboxes of a table. Starts nothing by itself.
     pub fn new(setup: Setup) -> Self {
-        let Setup { root, program, engine, store, usage, ends, keep } = setup;
+        let Setup { root, program, engine, store, usage, keep } = setup;
         let places = Places::new(root, program);
         let since = clock::now();
         let slots = Mutex::default();
-        Self(Arc::new(Inner { places, engine, store, usage, ends, keep, since, slots }))
+        Self(Arc::new(Inner { places, engine, store, usage, keep, since, slots }))
     }
 
     /// Makes a session's directory and listens in it, for a sandbox that is about to be made or started. None where
@@ -294,6 +297,7 @@ impl Slot {
             unreachable: AtomicBool::new(false),
             kills: Mutex::default(),
             ended: Mutex::default(),
+            is_behind: AtomicBool::new(false),
             has_news: Notify::new(),
         }
     }
@@ -382,6 +386,8 @@ mod tests {
         assert_eq!(kills.news(), 0);
         kills.by_engine += 2;
         assert_eq!(kills.news(), 1);
+        kills.put_back(1);
+        assert_eq!(kills.news(), 1, "what could not be noted is news again");
     }
 
     #[test]

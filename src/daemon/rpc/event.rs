@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Module, at_once, now};
+use super::{Module, at_once};
 use crate::daemon::failure::Failure;
 use crate::daemon::feed::Subscriptions;
-use crate::daemon::framing::Notifier;
+use crate::daemon::framing::{Notifier, Prepared};
 use crate::proto::methods::{Done, EventList, EventSubscribe, EventUnsubscribe};
 
 pub(super) fn register(module: &mut Module) {
@@ -23,5 +23,14 @@ pub(super) fn register(module: &mut Module) {
         }
         Ok(Done { done: true })
     });
-    now::<EventList, _>(module, |asked, app| Ok(app.driver.list_events(&asked)));
+    at_once::<EventList, _>(module, |asked, app, extensions| {
+        let page = app.driver.list_events(&asked);
+        match extensions.get::<Prepared>() {
+            Some(prepared) => {
+                prepared.leave_array(page);
+                Ok(Vec::new())
+            }
+            None => Ok(page),
+        }
+    });
 }

@@ -309,6 +309,48 @@ async fn a_failure_is_told_though_another_command_has_the_key() {
     assert_eq!(world.driver.exec_start(bad).await.expect_err("refused").kind, Kind::InvalidParams);
 }
 
+#[tokio::test]
+async fn whoever_waits_for_a_command_hears_of_its_end_however_its_sandbox_goes() {
+    for way in ["killed", "stopped", "deleted"] {
+        let world = World::new();
+        world.start("a").await.expect("starts");
+        world.engine.script_hang("long");
+        let exec = world.driver.exec_start(request("long")).await.expect("starts");
+        let mut waiting = std::pin::pin!(world.driver.wait_exec(exec.id.as_str(), None));
+        assert!(futures_util::poll!(&mut waiting).is_pending(), "{way}");
+        match way {
+            "killed" => {
+                world.engine.kill_container(&world.sandbox("a"), 137, false);
+                world.driver.compare_all(false).await.expect("compared");
+            }
+            "stopped" => drop(world.stop("a").await.expect("stops")),
+            _ => drop(world.driver.delete("a", false).await.expect("deleted")),
+        }
+        let seen = tokio::time::timeout(Duration::from_secs(30), waiting).await;
+        let seen = seen.expect(way).expect("known");
+        assert_eq!(seen.id, exec.id, "{way}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_could_not_be_noted_is_noted_once_the_table_can_be_written() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    world.engine.script_hang("long");
+    let driver = world.driver.clone();
+    let run = tokio::spawn(async move { driver.exec_run(request("long"), None).await });
+    until(|| last_call(&world, "exec session-a").is_some()).await;
+    let (table, aside) = (world.home.path().join("sessions.db"), world.home.path().join("aside"));
+    std::fs::rename(&table, &aside).expect("moved");
+    world.engine.end_commands(7);
+    assert_eq!(run.await.expect("joins").expect("ends").ended.code, 7);
+    let exec = world.driver.execs(Some("a")).expect("a list").pop().expect("the command");
+    assert_eq!(exec.ended, None, "nothing can be written");
+    std::fs::rename(&aside, &table).expect("moved back");
+    let noted = world.driver.wait_exec(exec.id.as_str(), None).await.expect("known");
+    assert_eq!(noted.ended.as_ref().map(|end| end.code), Some(7));
+}
+
 #[test]
 fn both_who_start_commands_mark_them_alike() {
     assert_eq!(crate::engine::EXEC_MARK, crate::guest::wire::EXEC_MARK);

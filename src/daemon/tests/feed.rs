@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::daemon::caller;
+use crate::daemon::driver::EngineState;
 use crate::model::event::By;
 
 #[tokio::test]
@@ -42,6 +43,18 @@ async fn a_start_that_fails_is_told_to_be_gone() {
     let events = world.driver.0.store.events(0);
     let last = events.last().expect("an event");
     assert_eq!((last.kind.as_str(), last.name.as_deref()), ("session.deleted", Some("a")));
+}
+
+#[tokio::test]
+async fn an_engine_that_does_not_answer_is_told_once_whatever_it_says() {
+    let world = World::new();
+    for problem in ["refused", "timed out", "refused"] {
+        let state = EngineState { about: None, problem: Some(problem.to_owned()) };
+        world.driver.note_engine(state).await;
+    }
+    let events = world.driver.0.store.events(0);
+    let kinds: Vec<_> = events.iter().map(|event| event.kind.as_str()).collect();
+    assert_eq!(kinds, ["engine.unavailable"]);
 }
 
 #[tokio::test]

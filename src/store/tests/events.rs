@@ -51,6 +51,25 @@ async fn several_changes_of_a_row_in_one_tell_their_sum() {
 }
 
 #[tokio::test]
+async fn each_start_of_a_command_has_its_end_also_where_its_row_goes() {
+    let place = Place::new();
+    let store = place.open();
+    let open = |n| super::execs::exec(n, 1);
+    store.insert(session(1)).await.expect("inserted");
+    for n in 1..=2 {
+        store.write(move |tx| tx.put_exec(&open(n))).await.expect("started");
+    }
+    store.write(move |tx| tx.delete_exec(&open(1).id)).await.expect("taken back");
+    store.write(|tx| tx.delete_session(&id(1))).await.expect("deleted");
+    let events = store.events(3);
+    let told: Vec<_> = events.iter().map(|event| (event.kind.as_str(), event.session.clone())).collect();
+    let session = || Some(id(1));
+    assert_eq!(told, [("exec.ended", session()), ("exec.ended", session()), ("session.deleted", session())]);
+    assert!(events[0].data.contains("it was not started"), "{events:?}");
+    assert!(events[1].data.contains("its session was deleted"), "{events:?}");
+}
+
+#[tokio::test]
 async fn who_asked_is_noted_and_what_the_daemon_does_is_nobodys() {
     let place = Place::new();
     let store = place.open();
@@ -77,7 +96,8 @@ async fn who_follows_misses_nothing_between_what_was_and_what_comes() {
     while store.count() < 50 {
         tokio::task::yield_now().await;
     }
-    let (kept, mut feed) = store.follow(1);
+    let Followed { kept, last, mut feed } = store.follow(1);
+    assert_eq!(kept.last().map(|event| event.seq), Some(last), "what comes begins after it");
     let mut seen: Vec<u64> = kept.iter().map(|event| event.seq).collect();
     while seen.last() != Some(&199) {
         seen.push(feed.recv().await.expect("an event").seq);

@@ -4,7 +4,7 @@ use super::super::execs::KEPT_PER_SESSION;
 use super::*;
 use crate::model::exec::{End, Verdict};
 
-fn exec(n: usize, of: usize) -> Exec {
+pub(super) fn exec(n: usize, of: usize) -> Exec {
     Exec {
         id: ExecId::new(format!("01930000-0000-7000-8000-{n:012}")),
         session: id(of),
@@ -99,6 +99,29 @@ async fn commands_end_with_their_sandbox_and_go_with_their_session() {
     store.insert(session(1)).await.expect("the same id again");
     store.close().await;
     assert_eq!(ids(&place.open(), 1), Vec::new());
+}
+
+#[tokio::test]
+async fn whatever_ends_a_command_or_drops_its_row_wakes_those_who_wait_for_it() {
+    type Way = fn(&mut Tx<'_>) -> Result<(), StoreError>;
+    let ways: [(&str, Way); 4] = [
+        ("its end", |tx| tx.settle_exec(&exec(1, 1).id, None, Some(end(3))).map(drop)),
+        ("its sandbox's end", |tx| tx.change_session(&id(1), |s| s.status = Status::Stopped)),
+        ("taken back", |tx| tx.delete_exec(&exec(1, 1).id)),
+        ("its session's end", |tx| tx.delete_session(&id(1))),
+    ];
+    for (name, way) in ways {
+        let place = Place::new();
+        let store = place.open();
+        store.insert(session(1)).await.expect("insert");
+        put(&store, exec(1, 1)).await.expect("one that runs");
+        let row = store.exec(&exec(1, 1).id).expect("its row");
+        let mut waiting = std::pin::pin!(store.ended(&row));
+        assert!(futures_util::poll!(&mut waiting).is_pending(), "{name}");
+        store.write(way).await.expect("changed");
+        let seen = tokio::time::timeout(Duration::from_secs(30), waiting).await.expect(name);
+        assert_eq!(seen.ended, store.exec(&row.id).and_then(|row| row.ended.clone()), "{name}");
+    }
 }
 
 #[tokio::test]

@@ -303,6 +303,24 @@ def events(
     return Call("event.list", params, lambda all: [Event.from_wire(e) for e in all], repeatable=True)
 
 
+class Pages:
+    """Answers of ``event.list`` put together: each has as many events as a message takes."""
+
+    def __init__(self, since: int, limit: Optional[int]) -> None:
+        self.since = since
+        self.events: List[Event] = []
+        self.more = True
+        self._is_end = limit is not None
+
+    def add(self, page: List[Event]) -> None:
+        """Takes the next one."""
+        self.events += page
+        # The last so many are asked for at once.
+        self.more = bool(page) and not self._is_end
+        if page:
+            self.since = page[-1].seq
+
+
 def store_save(info: SessionInfo, namespace: Optional[str]) -> Call[None]:
     """``store.save``."""
     return Call("store.save", info.to_row(namespace), lambda row: None, repeatable=True)

@@ -441,7 +441,10 @@ class Client:
         limit: Optional[int] = None,
     ) -> List[Event]:
         """What has happened, oldest first, of the last 10,000 events."""
-        return self._do(_calls.events(since, session, kinds, limit))
+        pages = _calls.Pages(since, limit)
+        while pages.more:
+            pages.add(self._do(_calls.events(pages.since, session, kinds, limit)))
+        return pages.events
 
     # Connections
 

@@ -23,9 +23,27 @@ export class HistoryDocuments implements TextDocumentContentProvider {
 
   async provideTextDocumentContent(uri: Uri): Promise<string> {
     const session = uri.path.slice(1).replace(/\.txt$/, "");
-    const events = await this.client.call("event.list", { session });
-    return events.map(line).join("\n") + "\n";
+    const all: Event[] = [];
+    for (let since = 0; ; since = all[all.length - 1]!.seq) {
+      // An answer has as many as a message takes.
+      const page = await this.client.call("event.list", { session, since });
+      if (page.length === 0) break;
+      all.push(...page);
+    }
+    return lines(all).join("\n") + "\n";
   }
+}
+
+/** One line each. What ends names its command by id: the words are with its start. */
+export function lines(events: readonly Event[]): string[] {
+  const commands = new Map<unknown, unknown>();
+  return events.map((event) => {
+    if (typeof event.data !== "object" || event.data === null) return line(event);
+    const data = event.data as Record<string, unknown>;
+    if (data["cmd"] !== undefined) commands.set(data["exec"], data["cmd"]);
+    const cmd = event.kind.endsWith(".ended") ? commands.get(data["exec"]) : undefined;
+    return line(cmd === undefined ? event : { ...event, data: { cmd, ...data } });
+  });
 }
 
 /** `2026-02-01 10:20:30  exec.ended           make test, code 0, 12s   (my-editor 4711)` */

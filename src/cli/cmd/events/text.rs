@@ -19,11 +19,29 @@ pub(super) fn lines(events: &[Event]) -> String {
     if events.is_empty() {
         return "No events found.".to_owned();
     }
-    events.iter().map(line).collect::<Vec<_>>().join("\n")
+    let mut commands = Commands::default();
+    events.iter().map(|event| line(event, &mut commands)).collect::<Vec<_>>().join("\n")
+}
+
+/// What runs, by its id: an end tells its command's id alone.
+#[derive(Default)]
+pub(super) struct Commands(HashMap<String, String>);
+
+impl Commands {
+    /// Takes note of a start, and gives the command line of a start or an end; where the start was not seen, the id.
+    fn line(&mut self, event: &Event) -> String {
+        let Some(exec) = event.data["exec"].as_str() else { return String::new() };
+        if event.kind.ends_with(".ended") {
+            return self.0.remove(exec).unwrap_or_else(|| clean(exec));
+        }
+        let cmd = text(event, "cmd");
+        self.0.insert(exec.to_owned(), cmd.clone());
+        cmd
+    }
 }
 
 /// One event.
-pub(super) fn line(event: &Event) -> String {
+pub(super) fn line(event: &Event, commands: &mut Commands) -> String {
     let session = event.session.as_deref().map(clean).unwrap_or_default();
     let mut line = format!(
         "{} {} {} {} {}",
@@ -31,7 +49,7 @@ pub(super) fn line(event: &Event) -> String {
         local(&event.at),
         pad(&session, 20),
         pad(&clean(&event.kind), 18),
-        details(event)
+        details(event, commands)
     );
     if let Some(by) = &event.by {
         line.push_str(&format!("  by {}", who(by)));
@@ -53,6 +71,7 @@ pub(super) fn history(events: &[Event], most: usize) -> String {
         }
     }
     let mut rows = Vec::new();
+    let mut commands = Commands::default();
     for event in events {
         let exec = event.data["exec"].as_str();
         let begins = matches!(event.kind.as_str(), "exec.started" | "terminal.opened");
@@ -62,12 +81,13 @@ pub(super) fn history(events: &[Event], most: usize) -> String {
             "session.operation" => event.data["operation"].is_null(),
             _ => begins && has_ended,
         };
+        let details = details(event, &mut commands);
         if is_noise {
             continue;
         }
         let by = event.by.as_ref().or_else(|| exec.and_then(|exec| callers.get(exec).copied()));
         let what = event.kind.strip_prefix("session.").unwrap_or(&event.kind);
-        rows.push([local(&event.at), clean(what), details(event), by.map_or_else(|| "abxd".to_owned(), who)]);
+        rows.push([local(&event.at), clean(what), details, by.map_or_else(|| "abxd".to_owned(), who)]);
     }
     let left_out = rows.len().saturating_sub(most);
     let columns = [
@@ -94,13 +114,17 @@ fn local(at: &str) -> String {
     }
 }
 
-fn details(event: &Event) -> String {
-    let text = |key: &str| match &event.data[key] {
+fn text(event: &Event, key: &str) -> String {
+    match &event.data[key] {
         Value::Null => String::new(),
         Value::String(text) => clean(text),
         Value::Array(all) => clean(&all.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")),
         other => other.to_string(),
-    };
+    }
+}
+
+fn details(event: &Event, commands: &mut Commands) -> String {
+    let text = |key: &str| text(event, key);
     let full = match event.kind.as_str() {
         "session.status" => {
             let reason = text("reason");
@@ -114,11 +138,13 @@ fn details(event: &Event) -> String {
         "session.deleted" => String::new(),
         "session.created" => format!("{}, {}", text("agent"), text("image")),
         "snapshot.created" | "snapshot.deleted" => text("snapshot"),
-        "exec.started" | "terminal.opened" => command(&text("terminal"), &text("cmd")),
+        "exec.started" | "terminal.opened" => command(&text("terminal"), &commands.line(event)),
         "exec.ended" | "terminal.ended" => {
-            let took = event.data["duration_ms"].as_u64().map(seconds).unwrap_or_default();
-            let cmd = short(&command(&text("terminal"), &text("cmd")), MOST_CMD_CHARS);
-            format!("{cmd}: {} after {took}", text("exit_code"))
+            let what = short(&command(&text("terminal"), &commands.line(event)), MOST_CMD_CHARS);
+            match event.data["duration_ms"].as_u64() {
+                Some(took) => format!("{what}: {} after {}", text("exit_code"), seconds(took)),
+                None => format!("{what}: {}", text("reason")),
+            }
         }
         _ => match event.data.as_object() {
             Some(object) if !object.is_empty() => {

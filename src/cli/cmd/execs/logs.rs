@@ -46,7 +46,9 @@ pub(super) fn run(context: &Context, id: String, follow: bool) -> Result<u8, Fai
         }
         if follow && !came {
             let wait = ExecWaitParams { id: params.id.clone(), timeout: Some(FOLLOW_MS) };
-            context.call_through::<ExecWait>(&mut client, &wait)?;
+            let raw = context.call_through::<ExecWait>(&mut client, &wait)?;
+            // What the id begins with may soon be another's beginning, too.
+            params.id = understand::<ExecWait>(&raw)?.id;
         }
     }
     if let Some(all) = all {
@@ -134,13 +136,16 @@ mod tests {
     fn followed_output_is_one_document_a_line_and_none_where_nothing_came() {
         let answers =
             [answer("ab", (0, 2, 2), false), answer("", (2, 2, 2), false), answer("c", (2, 3, 3), true)];
-        let waited = serde_json::to_string(&ExecInfo::default()).expect("encodes");
+        let whole = ExecInfo { id: "e1-whole".to_owned(), ..ExecInfo::default() };
+        let waited = serde_json::to_string(&whole).expect("encodes");
         let fake = Fake::answers(&[&answers[0], &answers[1], &format!("\"result\":{waited}"), &answers[2]]);
         let (exit, out, _) = abx(&fake, &["--json", "exec", "logs", "-f", "e1"]);
         let lines: Vec<serde_json::Value> =
             out.lines().map(|line| serde_json::from_str(line).expect("a document")).collect();
         let texts: Vec<_> = lines.iter().map(|line| line["stdout"].as_str().expect("text")).collect();
         assert_eq!((exit, texts), (0, vec!["ab", "c"]));
+        let last = fake.requests().pop().expect("a request");
+        assert!(last.contains("exec.logs") && last.contains("\"e1-whole\""), "{last}");
     }
 
     #[test]

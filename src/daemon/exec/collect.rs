@@ -112,7 +112,12 @@ async fn collect(live: Live, input: Option<String>) -> Result<Output, Failure> {
         }
     };
     let ended = match by(deadline, work).await {
-        Some(ended) => ended?,
+        Some(Ok(ended)) => ended,
+        Some(Err(failure)) => {
+            // Nobody hears of it any more.
+            handle.finish(&mut io.output, Verdict::Abandoned, |_| {}).await;
+            return Err(failure);
+        }
         None => handle.finish(&mut io.output, Verdict::TimedOut, |chunk| kept.take(chunk)).await,
     };
     let Kept { stdout, stderr, truncated } = kept;

@@ -6,6 +6,7 @@ mod output;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use futures_util::task::AtomicWaker;
 use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
 
@@ -71,9 +72,18 @@ pub struct Command {
 /// What its parts know together.
 #[derive(Default)]
 struct Shared {
-    /// The stream that it is followed on now: a new one after each loss of the connection.
-    open: Mutex<Weak<Opened>>,
+    current: Mutex<Current>,
+    /// Wakes the input when the command is followed on, or has ended.
+    resumed: AtomicWaker,
     end: Mutex<Option<End>>,
+}
+
+#[derive(Default)]
+struct Current {
+    /// The stream that it is followed on now: a new one after each loss of the connection.
+    open: Weak<Opened>,
+    /// Whether its input has ended.
+    input_ended: bool,
 }
 
 /// How it ended.
@@ -249,15 +259,31 @@ impl Command {
 
 impl Shared {
     fn follow_on(&self, open: &Arc<Opened>) {
-        *lock(&self.open) = Arc::downgrade(open);
+        let mut current = lock(&self.current);
+        current.open = Arc::downgrade(open);
+        if current.input_ended {
+            // The connection before may have been lost with it.
+            open.send(Kind::InputEnd, &[]);
+        }
+        drop(current);
+        self.resumed.wake();
     }
 
     fn open(&self) -> Option<Arc<Opened>> {
-        lock(&self.open).upgrade()
+        lock(&self.current).open.upgrade()
+    }
+
+    fn end_input(&self) {
+        let mut current = lock(&self.current);
+        current.input_ended = true;
+        if let Some(open) = current.open.upgrade() {
+            open.send(Kind::InputEnd, &[]);
+        }
     }
 
     fn end(&self, end: End) {
         lock(&self.end).get_or_insert(end);
+        self.resumed.wake();
     }
 
     fn ended(&self) -> Option<End> {

@@ -1,5 +1,7 @@
 //! Commands through abx-init, whose part a test plays.
 
+mod lost;
+
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

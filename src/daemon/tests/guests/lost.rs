@@ -1,0 +1,87 @@
+//! What becomes of commands whose connection to abx-init is lost.
+
+use futures_util::StreamExt;
+
+use super::*;
+use crate::daemon::exec::Live;
+use crate::model::exec::Verdict;
+
+/// What a command's client holds: its input, and its output as it comes.
+async fn fed(world: &World, guest: &mut Guest) -> (Live, u32, Run) {
+    let (driver, asked) = (world.driver.clone(), ExecRequest { stdin: true, ..request("eat") });
+    let starting = tokio::spawn(async move { driver.exec(asked).await });
+    let (stream, run) = guest.start_one().await;
+    (starting.await.expect("joins").expect("runs"), stream, run)
+}
+
+#[tokio::test]
+async fn a_command_whose_input_may_have_a_hole_is_ended_and_its_caller_told() {
+    let world = world().await;
+    let mut guest = Guest::connect(&world, "a").await;
+    let driver = world.driver.clone();
+    let asked = ExecRequest { stdin: true, ..request("eat") };
+    let running = tokio::spawn(async move { driver.exec_run(asked, Some("a piece".to_owned())).await });
+    let (stream, run) = guest.start_one().await;
+    let piece = guest.asked().await;
+    assert_eq!((piece.kind, piece.stream, piece.payload.as_slice()), (Kind::Input, stream, &b"a piece"[..]));
+    drop(guest);
+    let mut guest = Guest::connect(&world, "a").await;
+    let asked = guest.asked().await;
+    assert_eq!(asked.kind, Kind::Signal, "it is not followed on");
+    assert_eq!(Signal::decode(&asked.payload).expect("a signal").id, run.id);
+    guest.send(Kind::Done, asked.stream, b"").await;
+    let failure = running.await.expect("joins").expect_err("it is not whole");
+    assert!(failure.message.contains("the connection to the sandbox is lost"), "{failure}");
+    let row = world.driver.find_exec(&run.id).expect("its row");
+    assert_eq!(row.verdict, Some(Verdict::Abandoned));
+    assert_eq!(row.ended.as_ref().map(|end| end.code), Some(137));
+}
+
+#[tokio::test]
+async fn a_command_whose_input_has_all_arrived_is_followed_on_and_given_the_rest() {
+    let world = world().await;
+    let mut guest = Guest::connect(&world, "a").await;
+    let (mut live, stream, _) = fed(&world, &mut guest).await;
+    let mut input = live.io.input.take().expect("it has input");
+    input.write_all(b"first ").await.expect("taken");
+    assert_eq!(guest.asked().await.payload, b"first ");
+    guest.send(Kind::Credit, stream, &Credit { bytes: 6 }.encode()).await;
+    // What comes after the credit says that it has arrived.
+    guest.send(Kind::Stdout, stream, b"ok").await;
+    assert!(live.io.output.next().await.expect("output").is_ok());
+    drop(guest);
+    let handle = live.handle.copy();
+    let reading =
+        tokio::spawn(async move { while live.io.output.next().await.is_some_and(|next| next.is_ok()) {} });
+    let mut guest = Guest::connect(&world, "a").await;
+    let follow = guest.asked().await;
+    assert_eq!(follow.kind, Kind::Follow);
+    guest
+        .send(Kind::Following, follow.stream, &Following { stdout_from: 2, ..Following::default() }.encode())
+        .await;
+    input.write_all(b"second").await.expect("taken");
+    let piece = guest.asked().await;
+    assert_eq!((piece.stream, piece.payload.as_slice()), (follow.stream, &b"second"[..]));
+    guest.exit(follow.stream, 0).await;
+    reading.await.expect("joins");
+    assert_eq!(handle.wait().await.expect("ends").code, 0);
+}
+
+#[tokio::test]
+async fn the_end_of_an_input_that_went_with_a_connection_is_told_again() {
+    let world = world().await;
+    let mut guest = Guest::connect(&world, "a").await;
+    let driver = world.driver.clone();
+    let asked = ExecRequest { stdin: true, ..request("eat") };
+    let running = tokio::spawn(async move { driver.exec_run(asked, None).await });
+    guest.start_one().await;
+    assert_eq!(guest.asked().await.kind, Kind::InputEnd);
+    drop(guest);
+    let mut guest = Guest::connect(&world, "a").await;
+    let follow = guest.asked().await;
+    assert_eq!(follow.kind, Kind::Follow);
+    let end = guest.asked().await;
+    assert_eq!((end.kind, end.stream), (Kind::InputEnd, follow.stream));
+    guest.exit(follow.stream, 0).await;
+    assert_eq!(running.await.expect("joins").expect("ends").ended.code, 0);
+}

@@ -85,3 +85,59 @@ async fn the_end_of_an_input_that_went_with_a_connection_is_told_again() {
     guest.exit(follow.stream, 0).await;
     assert_eq!(running.await.expect("joins").expect("ends").ended.code, 0);
 }
+
+/// Starts a command in a sandbox that does not answer, until that is given up; gives what was asked.
+async fn given_up(world: &World, guest: &mut Guest) -> Run {
+    tokio::time::pause();
+    let running = run(world, "slow");
+    let asked = guest.asked().await;
+    assert_eq!(asked.kind, Kind::Run);
+    let failure = running.await.expect("joins").expect_err("nobody answered");
+    assert_eq!(failure.kind, ErrorKind::EngineTimeout);
+    tokio::time::resume();
+    let asked = Run::decode(&asked.payload).expect("a command");
+    let row = world.driver.find_exec(&asked.id).expect("its row is kept");
+    assert_eq!((row.verdict, &row.ended), (Some(Verdict::Abandoned), &None));
+    asked
+}
+
+fn ended(world: &World, id: &str) -> Option<(i32, Option<String>)> {
+    world.driver.find_exec(id).expect("its row").ended.as_ref().map(|end| (end.code, end.reason.clone()))
+}
+
+#[tokio::test]
+async fn a_command_that_starts_after_it_was_given_up_is_ended_at_the_next_connection() {
+    let world = world().await;
+    let mut guest = Guest::connect(&world, "a").await;
+    let run = given_up(&world, &mut guest).await;
+    drop(guest);
+    let mut guest = Guest::connect(&world, "a").await;
+    guest.1 = true;
+    let list = guest.asked().await;
+    assert_eq!(list.kind, Kind::List);
+    let mut entry = Entry { id: run.id.clone(), ..Entry::default() };
+    guest.send(Kind::Entry, list.stream, &entry.encode()).await;
+    guest.send(Kind::Done, list.stream, &[]).await;
+    let asked = guest.asked().await;
+    let signal = Signal::decode(&asked.payload).expect("a signal");
+    assert_eq!((asked.kind, signal), (Kind::Signal, Signal { id: run.id.clone(), signal: 15 }));
+    entry.ended = Some(Exited { code: 0, ..Exited::default() });
+    guest.send(Kind::Ended, 0, &entry.encode()).await;
+    until(|| ended(&world, &run.id).is_some()).await;
+    assert_eq!(ended(&world, &run.id), Some((137, Some("its client went away".to_owned()))));
+}
+
+#[tokio::test]
+async fn a_command_that_was_given_up_and_never_started_has_its_row_ended_at_the_next_connection() {
+    let world = world().await;
+    let mut guest = Guest::connect(&world, "a").await;
+    let run = given_up(&world, &mut guest).await;
+    drop(guest);
+    let _guest = answering(Guest::connect(&world, "a").await);
+    until(|| ended(&world, &run.id).is_some()).await;
+}
+
+/// Answers that nothing is known, as long as the connection goes on.
+fn answering(mut guest: Guest) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(async move { while guest.maybe_asked().await.is_some() {} })
+}

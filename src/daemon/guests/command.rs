@@ -191,6 +191,10 @@ impl Guests {
                     return Ok(Some(None));
                 }
             }
+            // It was asked for over a connection that broke, and goes on from its beginning here.
+            Some(Item::Answer(Kind::Following, payload)) if wire::Following::decode(&payload).is_ok() => {
+                return Ok(Some(None));
+            }
             Some(Item::Answer(Kind::Failed, payload)) => {
                 if let Ok(failed) = Failed::decode(&payload) {
                     return Ok(Some(Some(failed)));

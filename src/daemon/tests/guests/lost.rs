@@ -141,3 +141,22 @@ async fn a_command_that_was_given_up_and_never_started_has_its_row_ended_at_the_
 fn answering(mut guest: Guest) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move { while guest.maybe_asked().await.is_some() {} })
 }
+
+#[tokio::test]
+async fn a_command_that_was_asked_for_twice_is_taken_as_started() {
+    let world = world().await;
+    let mut guest = Guest::connect(&world, "a").await;
+    let running = run(&world, "once");
+    let first = guest.asked().await;
+    assert_eq!(first.kind, Kind::Run);
+    drop(guest);
+    let mut guest = Guest::connect(&world, "a").await;
+    let again = guest.asked().await;
+    assert_eq!((again.kind, &again.payload), (Kind::Run, &first.payload));
+    let run = Run::decode(&again.payload).expect("a command");
+    let following = Following { id: run.id, ..Following::default() };
+    guest.send(Kind::Following, again.stream, &following.encode()).await;
+    guest.send(Kind::Stdout, again.stream, b"all").await;
+    guest.exit(again.stream, 0).await;
+    assert_eq!(running.await.expect("joins").expect("runs").stdout, b"all");
+}

@@ -194,6 +194,7 @@ impl RawStreams {
             terminal: open.terminal.clone().filter(|_| open.attach),
             agent: open.agent.filter(|_| open.attach),
             timeout: open.timeout_ms.map(Duration::from_millis),
+            ..ExecRequest::default()
         };
         let wanted = Wanted {
             stdout_from: open.stdout_from,

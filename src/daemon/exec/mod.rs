@@ -32,6 +32,7 @@ pub(super) use self::records::settle;
 use self::running::Running;
 use super::driver::Driver;
 use super::failure::Failure;
+use super::framing::Audience;
 use super::guests::{NotStarted, Started};
 use super::resolve;
 use crate::engine::{Chunk, EngineError, ExecIo, ExecSpec, ExecState, WindowSize};
@@ -92,6 +93,8 @@ pub struct ExecRequest {
     pub agent: Option<AgentStart>,
     /// How long it may run: none and zero are no limit.
     pub timeout: Option<Duration>,
+    /// Who waits for the result of [`Driver::exec_run`].
+    pub audience: Audience,
 }
 
 /// A command that runs. Dropping it does not end it.

@@ -17,7 +17,7 @@ use super::answer;
 use super::calls::{Abandoned, Calls, Work};
 use super::envelope::{self, Call, Entry, Message, NO_ID};
 use super::prepared::{self, Prepared};
-use super::{Notifier, Peer};
+use super::{Audience, Notifier, Peer};
 use crate::daemon::caller::Introduced;
 use crate::daemon::feed::Subscriptions;
 use crate::daemon::shutdown::Shutdown;
@@ -76,6 +76,12 @@ pub(super) enum Outcome {
     Ready(Vec<u8>),
     /// The answer will come. Dropping this drops only the waiting.
     Pending(BoxFuture<'static, Option<Vec<u8>>>),
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.calls.abandon_all(Abandoned::Gone);
+    }
 }
 
 impl Connection {
@@ -243,8 +249,10 @@ impl Connection {
         name: &'static str,
         method: AsyncMethod<'static>,
         params: &str,
-        extensions: Extensions,
+        mut extensions: Extensions,
     ) -> Outcome {
+        let (leaves, audience) = Audience::new();
+        extensions.insert(audience);
         let params = Params::new(Some(params)).into_owned();
         let logged = Logged(id.unwrap_or("-"));
         let span = tracing::info_span!("call", connection = self.id.0, id = %logged, method = name);
@@ -266,6 +274,10 @@ impl Connection {
                 response = &mut call => drop(reply.send(text(id.as_deref(), response.ok()))),
                 Ok(why) = abandoned => {
                     drop(reply.send(id.map(|id| gave_up(&id, why))));
+                    // Those who wait come back to the next daemon.
+                    if why != Abandoned::Stopping {
+                        leaves.send_replace(true);
+                    }
                     drop(call.await);
                 }
             }
@@ -350,8 +362,11 @@ fn text(id: Option<&str>, response: Option<MethodResponse>) -> Option<Vec<u8>> {
 
 fn gave_up(id: &str, why: Abandoned) -> Vec<u8> {
     match why {
-        Abandoned::ByClient => answer::plain(id, answer::REQUEST_CANCELLED, "the request was cancelled"),
-        Abandoned::ByStop => {
+        // Nobody reads it where the client is gone.
+        Abandoned::Cancelled | Abandoned::Gone => {
+            answer::plain(id, answer::REQUEST_CANCELLED, "the request was cancelled")
+        }
+        Abandoned::Stopping => {
             let text = "the daemon stopped before the answer was known";
             answer::of_kind(id, Kind::ShuttingDown, text)
         }

@@ -10,6 +10,7 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::calls::Abandoned;
 use super::dispatch::{Connection, Outcome};
 use super::eager::Eager;
 use super::{Closing, HANGUP_CHECK, MAX_UNSENT_BYTES, MAX_UNSENT_NOTIFICATIONS, STALL, hung_up, linger};
@@ -131,7 +132,7 @@ impl<C: Codec> Wire<C> {
                 Some(answer) = pending.next(), if room => self.frame(answer.as_deref()),
                 () = &mut closing, if self.input != Input::Closing => {
                     self.input = Input::Closing;
-                    connection.calls().abandon_all();
+                    connection.calls().abandon_all(Abandoned::Stopping);
                 }
                 read = reader.read_buf(&mut self.buffer), if reads => {
                     if read? == 0 {

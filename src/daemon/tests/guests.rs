@@ -51,6 +51,16 @@ impl Guest {
         self.maybe_asked().await.expect("a frame")
     }
 
+    /// As [`Guest::asked`], but for what a client leaves meanwhile.
+    async fn asked_aside(&mut self) -> Asked {
+        loop {
+            let asked = self.asked().await;
+            if asked.kind != Kind::Leave {
+                return asked;
+            }
+        }
+    }
+
     /// None at the connection's end. What it is asked first, whatever the table holds, it answers: it knows nothing.
     async fn maybe_asked(&mut self) -> Option<Asked> {
         loop {

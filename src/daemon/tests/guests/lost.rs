@@ -4,6 +4,7 @@ use futures_util::StreamExt;
 
 use super::*;
 use crate::daemon::exec::Live;
+use crate::daemon::guests::Wanted;
 use crate::model::exec::Verdict;
 
 /// What a command's client holds: its input, and its output as it comes.
@@ -159,4 +160,35 @@ async fn a_command_that_was_asked_for_twice_is_taken_as_started() {
     guest.send(Kind::Stdout, again.stream, b"all").await;
     guest.exit(again.stream, 0).await;
     assert_eq!(running.await.expect("joins").expect("runs").stdout, b"all");
+}
+
+#[tokio::test]
+async fn two_openings_with_one_key_are_one_command() {
+    let world = world().await;
+    let mut guest = Guest::connect(&world, "a").await;
+    let open = || {
+        let (driver, asked) = (world.driver.clone(), ExecRequest { key: Some("k".into()), ..request("one") });
+        tokio::spawn(async move { driver.open_exec(asked, None, &Wanted::default()).await })
+    };
+    let first = open();
+    let asked = guest.asked().await;
+    assert_eq!(asked.kind, Kind::Run);
+    let second = open();
+    let starting = (world.driver.clone(), ExecRequest { key: Some("k".into()), ..request("one") });
+    let third = tokio::spawn(async move { starting.0.exec_start(starting.1).await });
+    // They find the row of the first, which abx-init does not know yet.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    guest.send(Kind::Started, asked.stream, &Started { pid: 7 }.encode()).await;
+    let id = first.await.expect("joins").expect("starts").id;
+    for _ in 0..2 {
+        let follow = guest.asked_aside().await;
+        assert_eq!(follow.kind, Kind::Follow);
+        let following = Following { id: id.clone(), ..Following::default() };
+        guest.send(Kind::Following, follow.stream, &following.encode()).await;
+    }
+    let second = second.await.expect("joins").expect("follows");
+    assert!(second.followed && second.id == id);
+    assert_eq!(third.await.expect("joins").expect("is found").id.as_str(), id);
 }

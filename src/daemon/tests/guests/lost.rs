@@ -192,3 +192,26 @@ async fn two_openings_with_one_key_are_one_command() {
     assert!(second.followed && second.id == id);
     assert_eq!(third.await.expect("joins").expect("is found").id.as_str(), id);
 }
+
+#[tokio::test]
+async fn a_detached_command_whose_output_broke_off_is_let_go_when_it_has_ended() {
+    let world = world().await;
+    let mut guest = Guest::connect(&world, "a").await;
+    let (driver, asked) = (world.driver.clone(), ExecRequest { detached: true, ..request("long") });
+    let starting = tokio::spawn(async move { driver.exec_start(asked).await });
+    let (_, run) = guest.start_one().await;
+    starting.await.expect("joins").expect("starts");
+    tokio::time::pause();
+    drop(guest);
+    // Past the time for which anybody looks for the next connection.
+    tokio::time::sleep(Duration::from_secs(90)).await;
+    tokio::time::resume();
+    let session = world.row("a").id.clone();
+    let is_idle = || world.driver.0.usage.idle_since(&session, Duration::ZERO).is_some();
+    assert!(!is_idle(), "it runs");
+    let mut guest = Guest::connect(&world, "a").await;
+    let ended = Some(Exited { code: 5, ..Exited::default() });
+    guest.send(Kind::Ended, 0, &Entry { id: run.id.clone(), ended, ..Entry::default() }.encode()).await;
+    until(is_idle).await;
+    assert_eq!(world.driver.find_exec(&run.id).expect("its row").ended.as_ref().map(|end| end.code), Some(5));
+}

@@ -23,7 +23,10 @@ const YOUNG: Duration = Duration::from_secs(30);
 
 /// Which keys are being looked for or given to a command. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Keys(Arc<Mutex<HashMap<(SessionId, String), Weak<tokio::sync::Mutex<()>>>>>);
+pub struct Keys(Arc<Mutex<Turns>>);
+
+/// What is held by whoever asks by a key.
+type Turns = HashMap<(SessionId, String), Weak<tokio::sync::Mutex<()>>>;
 
 impl Keys {
     /// Waits until nobody else asks for a command by this key, and keeps it so until the guard is dropped.

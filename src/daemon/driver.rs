@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard, broadcast, watch};
 use tokio::time::Instant;
 
-use super::exec::Launches;
+use super::exec::{Keys, Launches};
 use super::failure::Failure;
 use super::guests::{self, Guests};
 use super::usage::Usage;
@@ -43,6 +43,8 @@ pub(super) struct Inner {
     pub(super) config: Config,
     pub(super) usage: Usage,
     pub(super) launches: Launches,
+    /// Commands that are asked for by their keys.
+    pub(super) keys: Keys,
     pub(super) guests: Guests,
     /// Wakes the timer when a deadline may have changed.
     pub(super) deadlines: Notify,
@@ -142,6 +144,7 @@ impl Driver {
             usage,
             guests,
             launches: Launches::default(),
+            keys: Keys::default(),
             deadlines: Notify::new(),
             compare: Notify::new(),
             progress: broadcast::Sender::new(PROGRESS),

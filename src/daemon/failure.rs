@@ -167,6 +167,7 @@ impl From<StoreError> for Failure {
                     .hint(format!("abx session connect {0}, or: abx session delete {0}", quoted(&name)))
                     .about(&name)
             }
+            StoreError::KeyTaken { .. } => Self::new(Kind::WrongState, text).hint("abx exec list"),
             StoreError::SnapshotExists { .. } => Self::new(Kind::WrongState, text).hint("abx snapshot list"),
             StoreError::Gone { .. } => Self::new(Kind::SessionNotFound, "the session was deleted meanwhile"),
             StoreError::Busy { .. } => Self::new(Kind::StoreBusy, text)

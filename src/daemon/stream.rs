@@ -76,6 +76,8 @@ struct Served<'a> {
 enum Left {
     /// With its last frame.
     Served,
+    /// With word that the command cannot be followed.
+    Broken,
     /// The client went away, or does not take what is written. With the command's input, if that is at hand.
     Gone(Option<Input>),
     /// The daemon is stopping.
@@ -146,9 +148,12 @@ impl RawStreams {
         match left {
             Left::Gone(input) if detached => handle.leave(input, io.output),
             Left::Gone(_) => drop(handle.finish(&mut io.output, Verdict::Abandoned, |_| {}).await),
+            Left::Broken if !detached => {
+                drop(handle.finish(&mut io.output, Verdict::Abandoned, |_| {}).await)
+            }
             // A shell's children in the background ignore interrupts.
             Left::Served if interrupted.load(Ordering::Relaxed) => drop(handle.end()),
-            Left::Served | Left::Shutdown => {}
+            Left::Served | Left::Broken | Left::Shutdown => {}
         }
         Ok(())
     }
@@ -189,6 +194,7 @@ impl RawStreams {
             terminal: open.terminal.clone().filter(|_| open.attach),
             agent: open.agent.filter(|_| open.attach),
             timeout: open.timeout_ms.map(Duration::from_millis),
+            ..ExecRequest::default()
         };
         let wanted = Wanted {
             stdout_from: open.stdout_from,
@@ -255,7 +261,8 @@ async fn serve(served: &Served<'_>, output: &mut ChunkStream, out: &mut Out) -> 
         Some(Ok(exit)) => out.last(FrameKind::Exit, &exit).await,
         Some(Err(Broken::Command(failure))) => {
             tracing::warn!(request, exec = handle.id(), %failure, "a command cannot be followed");
-            out.last(FrameKind::Error, &failure.to_wire()).await
+            let _ = out.last(FrameKind::Error, &failure.to_wire()).await;
+            return Left::Broken;
         }
         Some(Err(Broken::Client(error))) => Err(error),
         None => {

@@ -328,9 +328,11 @@ impl Command {
 
     /// Gives credit for input that was taken.
     pub(super) fn give_credit(&mut self, taken: &[Taken], mut link: Option<&mut Link>) {
+        // Whoever sends a file knows by it that nothing of it is lost with the connection.
+        let settles = self.terminal.is_none() && self.input.is_empty();
         for &(stream, bytes) in taken {
             let Some(follower) = self.followers.iter_mut().find(|f| f.stream == stream) else { continue };
-            if let (Some(bytes), Some(link)) = (follower.taken(bytes), &mut link) {
+            if let (Some(bytes), Some(link)) = (follower.taken(bytes, settles), &mut link) {
                 link.say(Kind::Credit, stream, &super::wire::Credit { bytes }.encode());
             }
         }

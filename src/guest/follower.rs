@@ -162,10 +162,10 @@ impl Follower {
         Some(())
     }
 
-    /// Counts input of it that was taken; gives the credit that is due.
-    pub(super) fn taken(&mut self, bytes: usize) -> Option<u32> {
+    /// Counts input of it that was taken; gives the credit that is due: little of it only if that `settles` what it sent.
+    pub(super) fn taken(&mut self, bytes: usize, settles: bool) -> Option<u32> {
         self.owed += bytes;
-        if self.owed < CREDIT_BYTES {
+        if self.owed < CREDIT_BYTES && !(settles && self.owed > 0) {
             return None;
         }
         let due = std::mem::take(&mut self.owed);
@@ -236,8 +236,12 @@ mod tests {
         let mut follower = Follower::new(1, 0, [0, 0]);
         assert!(follower.sent(INPUT_WINDOW as usize).is_some());
         assert!(follower.sent(1).is_none());
-        let given: u32 = (0..INPUT_WINDOW / 1024).filter_map(|_| follower.taken(1024)).sum();
+        let given: u32 = (0..INPUT_WINDOW / 1024).filter_map(|_| follower.taken(1024, false)).sum();
         assert_eq!(given, INPUT_WINDOW);
+        assert_eq!(
+            (follower.taken(5, false), follower.taken(1, true), follower.taken(0, true)),
+            (None, Some(6), None)
+        );
         assert!(follower.sent(INPUT_WINDOW as usize).is_some());
     }
 }

@@ -42,6 +42,11 @@ impl Input {
         self.bytes < MAX_WAITING
     }
 
+    /// Whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Adds what came on a stream.
     pub(super) fn push(&mut self, from: u32, bytes: Vec<u8>) {
         self.bytes += bytes.len();

@@ -16,6 +16,12 @@ pub enum StoreError {
         /// The name asked for.
         name: String,
     },
+    /// Another command of the session has the key.
+    #[error("another command has the key {key:?}")]
+    KeyTaken {
+        /// The key asked for.
+        key: String,
+    },
     /// The snapshot's name is taken.
     #[error("a snapshot named {name:?} exists already")]
     SnapshotExists {

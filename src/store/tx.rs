@@ -238,7 +238,7 @@ impl Tx<'_> {
     /// session has too many.
     ///
     /// # Errors
-    /// `Gone` when its session is not there; `Exists` when another command of the session has its key.
+    /// `Gone` when its session is not there; `KeyTaken` when another command of the session has its key.
     pub fn put_exec(&mut self, exec: &Exec) -> Result<(), StoreError> {
         if self.shared(&exec.session).is_none() {
             return Err(StoreError::Gone { id: exec.session.to_string() });
@@ -246,7 +246,7 @@ impl Tx<'_> {
         if let Some(key) = &exec.key
             && self.view().execs().keyed(&exec.session, key).is_some_and(|other| other.id != exec.id)
         {
-            return Err(StoreError::Exists { name: key.clone() });
+            return Err(StoreError::KeyTaken { key: key.clone() });
         }
         self.run(|conn| execs::put(conn, exec))?;
         self.draft.set_exec(&exec.id, Some(Arc::new(exec.clone())));

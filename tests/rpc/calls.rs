@@ -48,6 +48,34 @@ fn a_call_goes_on_when_its_client_has_gone() {
 }
 
 #[test]
+fn a_call_hears_of_it_when_nobody_waits_for_its_answer_any_more() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let made = home.dir().join("made");
+    let request =
+        json!({"jsonrpc": "2.0", "id": 1, "method": "debug.left", "params": {"file": made}}).to_string();
+    let length = request.len();
+    let cancel = r#"{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":1}}"#;
+    for (stream, leaves) in [
+        (request.clone(), true),
+        (format!("Content-Length: {length}\r\n\r\n{request}"), true),
+        (format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{request}"), true),
+        (format!("{request}{cancel}"), false),
+    ] {
+        let mut socket = daemon.connect();
+        socket.send(&stream);
+        // A second connection's answer shows that the first one's request was read.
+        for _ in 0..100 {
+            daemon.connect().call("debug.echo", json!({}));
+        }
+        let stays = (!leaves).then_some(socket);
+        until("the call to hear of it", || made.exists().then_some(()));
+        drop(stays);
+        std::fs::remove_file(&made).expect("remove");
+    }
+}
+
+#[test]
 fn cancelling_answers_at_once_and_drops_only_the_waiting() {
     let home = Home::new();
     let daemon = Daemon::start(&home);

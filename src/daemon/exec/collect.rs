@@ -9,6 +9,7 @@ use super::{ChunkStream, Input};
 use super::{Ended, ExecRequest, Handle, Live, by};
 use crate::daemon::driver::Driver;
 use crate::daemon::failure::Failure;
+use crate::daemon::framing::Audience;
 use crate::engine::Chunk;
 use crate::model::exec::Verdict;
 use crate::model::exec::code::{NOT_EXECUTABLE, NOT_FOUND};
@@ -35,19 +36,20 @@ pub struct Output {
 }
 
 impl Driver {
-    /// Runs a command to its end and keeps the beginning of its output.
+    /// Runs a command to its end and keeps the beginning of its output. When nobody waits for that any more, it is ended.
     ///
     /// # Errors
     /// As for [`Driver::exec`], and `command_not_found` or `command_not_executable` when it never started.
     ///
     /// # Cancel safety
-    /// The command goes on when the caller is dropped.
+    /// The command goes on when the caller is dropped: the request's audience says whether somebody waits.
     pub async fn exec_run(&self, request: ExecRequest, input: Option<String>) -> Result<Output, Failure> {
         let this = self.clone();
         self.submit(async move {
+            let audience = request.audience.clone();
             let live = this.exec(request).await?;
             let handle = live.handle.copy();
-            let output = collect(live, input).await?;
+            let output = collect(live, input, &audience).await?;
             if output.ended.never_started {
                 let text = if output.stdout.is_empty() { &output.stderr } else { &output.stdout };
                 return Err(never_started(&handle, output.ended.code, text));
@@ -101,7 +103,7 @@ impl Kept {
     }
 }
 
-async fn collect(live: Live, input: Option<String>) -> Result<Output, Failure> {
+async fn collect(live: Live, input: Option<String>, audience: &Audience) -> Result<Output, Failure> {
     let Live { id, mut io, handle, deadline, .. } = live;
     let mut kept = Kept::default();
     let feed = feed(io.input.take(), input.unwrap_or_default());
@@ -111,9 +113,18 @@ async fn collect(live: Live, input: Option<String>) -> Result<Output, Failure> {
             never = feed => match never {},
         }
     };
-    let ended = match by(deadline, work).await {
-        Some(ended) => ended?,
-        None => handle.finish(&mut io.output, Verdict::TimedOut, |chunk| kept.take(chunk)).await,
+    let seen = tokio::select! {
+        seen = by(deadline, work) => seen.ok_or(Verdict::TimedOut),
+        () = audience.left() => Err(Verdict::Abandoned),
+    };
+    let ended = match seen {
+        Ok(Ok(ended)) => ended,
+        Ok(Err(failure)) => {
+            // Nobody hears of it any more.
+            handle.finish(&mut io.output, Verdict::Abandoned, |_| {}).await;
+            return Err(failure);
+        }
+        Err(verdict) => handle.finish(&mut io.output, verdict, |chunk| kept.take(chunk)).await,
     };
     let Kept { stdout, stderr, truncated } = kept;
     Ok(Output { id, ended, stdout, stderr, truncated, took: handle.started.elapsed() })

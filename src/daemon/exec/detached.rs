@@ -10,10 +10,10 @@ use super::collect::never_started;
 use super::{ExecRequest, Live, by};
 use crate::daemon::driver::Driver;
 use crate::daemon::failure::Failure;
+use crate::daemon::guests::Wanted;
 use crate::engine::Chunk;
 use crate::engine::docker::start_failure;
 use crate::model::exec::{Exec, Verdict};
-use crate::proto::errors::Kind;
 
 /// How long a detached command is watched before it counts as started. The engine tells within this that there is no
 /// such program; what it tells later is not told.
@@ -34,18 +34,13 @@ impl Driver {
         let this = self.clone();
         self.submit(async move {
             let session = this.session(&request.session)?;
-            let key = request.key.clone();
-            if let Some(exec) = this.keyed_exec(&session, key.as_deref()) {
-                return Ok(exec);
+            let turn = this.turn_of_key(&session, &request).await;
+            // Also where it cannot be followed: its row says what became of it.
+            if let Some((exec, _)) = this.keyed(&session, &request, &Wanted::default()).await {
+                return this.find_exec(exec.id.as_str());
             }
-            let mut live = match this.exec(request).await {
-                Ok(live) => live,
-                // Someone else was faster.
-                Err(failure) if failure.kind == Kind::SessionExists => {
-                    return this.keyed_exec(&session, key.as_deref()).ok_or(failure);
-                }
-                Err(failure) => return Err(failure),
-            };
+            let mut live = this.exec(request).await?;
+            drop(turn);
             live.confirm().await?;
             let id = live.id.clone();
             live.follow();

@@ -14,7 +14,7 @@ use crate::model::exec::signal::{KILL, TERM};
 use crate::model::exec::{End, Verdict};
 
 /// Time between TERM and KILL for a command whose time ran out or whose client is gone.
-const KILL_GRACE: Duration = Duration::from_secs(2);
+pub(in crate::daemon) const KILL_GRACE: Duration = Duration::from_secs(2);
 
 /// Longest that one signal may take to arrive. The engine looks again and again for a command of which no process can
 /// be seen (it cleared its environment, or its sandbox has no shell); past this it is given up.

@@ -1,7 +1,6 @@
 //! Commands and terminals that run already: coming back to them, and looking at them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
@@ -15,7 +14,6 @@ use crate::daemon::failure::Failure;
 use crate::daemon::guests::{Followed, Kept, Wanted};
 use crate::guest::wire::{Entry, Screen};
 use crate::model::exec::Exec;
-use crate::model::exec::code::UNSEEN;
 use crate::model::exec::signal::HUP;
 use crate::model::session::{Runtime, Session, Status};
 use crate::proto::errors::Kind;
@@ -23,10 +21,6 @@ use crate::proto::stream::AgentStart;
 
 /// How often a terminal is looked for that another client opens or ends in the same moment.
 const ATTACH_TRIES: u32 = 3;
-
-/// How old a command may be that is started again when abx-init does not know it. A client asks again within seconds of
-/// a daemon's end, and abx-init knows the last hundreds of commands that have ended.
-const YOUNG: Duration = Duration::from_secs(30);
 
 /// How many sandboxes are asked for their terminals at once.
 const ASKED_AT_ONCE: usize = 16;
@@ -55,14 +49,9 @@ impl Driver {
             return self.follow_exec(id, wanted).await;
         }
         let session = self.session(&request.session)?;
-        if let Some(exec) = self.keyed_exec(&session, request.key.as_deref()) {
-            match self.follow_exec(exec.id.as_str(), wanted).await {
-                // The daemon before this one noted it, and ended before it asked for it.
-                Err(failure) if failure.kind == Kind::ExecNotFound && never_began(&exec) => {
-                    self.forget_exec(&session.id, exec.id.as_str(), request.attach).await;
-                }
-                followed => return followed,
-            }
+        let _turn = self.turn_of_key(&session, &request).await;
+        if let Some((_, followed)) = self.keyed(&session, &request, wanted).await {
+            return followed;
         }
         let mut note = None;
         let running = request.terminal.as_deref().and_then(|name| self.terminal_exec(&session, name));
@@ -241,11 +230,6 @@ impl Driver {
         Ok(session)
     }
 
-    /// The command that a caller named by this key.
-    pub(super) fn keyed_exec(&self, session: &Session, key: Option<&str>) -> Option<Arc<Exec>> {
-        self.0.store.exec_keyed(&session.id, key?)
-    }
-
     fn terminal_exec(&self, session: &Session, name: &str) -> Option<Arc<Exec>> {
         let mut open = self.0.store.execs(&session.id).into_iter().rev();
         open.find(|exec| exec.ended.is_none() && exec.terminal.as_deref() == Some(name))
@@ -276,13 +260,6 @@ fn suits(request: &ExecRequest, exec: &Exec) -> bool {
         Some(AgentStart::Resume) => request.cmd.first() == exec.argv.first(),
         Some(AgentStart::Fresh) => false,
     }
-}
-
-/// Whether a command that abx-init does not know cannot have been started: so young, it would know it.
-fn never_began(exec: &Exec) -> bool {
-    let unseen = exec.ended.as_ref().is_none_or(|end| end.code == UNSEEN);
-    let age = clock::now().0.saturating_sub(exec.started_at.0);
-    unseen && u64::try_from(age).is_ok_and(|age| Duration::from_millis(age) < YOUNG)
 }
 
 fn forgotten(exec: &Exec) -> Failure {

@@ -15,6 +15,7 @@ use crate::daemon::usage::InUse;
 use crate::engine::{EngineError, ExecState, RunState, WindowSize};
 use crate::model::exec::End;
 use crate::model::exec::code::KILLED;
+use crate::model::id::ExecId;
 use crate::model::session::{Reason, Session, Status};
 use crate::proto::stream::Size;
 
@@ -70,6 +71,8 @@ impl From<End> for Ended {
 /// What one look at a command shows.
 enum Look {
     Runs,
+    /// Its row has its end.
+    Noted(End),
     Ended(i32),
     NeverStarted(i32),
 }
@@ -89,14 +92,18 @@ impl Handle {
         let (mut looks, mut failed) = (0_u32, 0_u32);
         loop {
             looks += 1;
-            match self.look(looks.is_multiple_of(SANDBOX_EVERY)).await {
+            let closely = looks.is_multiple_of(SANDBOX_EVERY);
+            match self.look(closely).await {
+                Ok(Look::Noted(end)) => return Ok(end.into()),
                 Ok(Look::Ended(code)) => return Ok(self.ended(code).await),
                 Ok(Look::NeverStarted(code)) => {
                     let seen = End { at: clock::now(), code, signal: None, reason: None };
                     let ended = self.driver.end_exec(&self.exec_id, seen).await;
                     return Ok(Ended { never_started: true, ..ended.into() });
                 }
-                Ok(Look::Runs) => failed = 0,
+                // What is known here without asking anybody proves nothing.
+                Ok(Look::Runs) if closely => failed = 0,
+                Ok(Look::Runs) => {}
                 Err(error) => {
                     failed += 1;
                     if failed >= STATE_TRIES {
@@ -121,7 +128,12 @@ impl Handle {
 
     /// Looks at the command, and at its sandbox too if `closely` or if the engine's answer may come from there.
     async fn look(&self, closely: bool) -> Result<Look, EngineError> {
-        match self.running.state(&*self.driver.0.engine).await {
+        let state = self.running.state(&*self.driver.0.engine).await;
+        // Where its output broke off, nobody hears of its end but the table.
+        if let (Ok(ExecState::Running), Some(end)) = (&state, self.noted()) {
+            return Ok(Look::Noted(end));
+        }
+        match state {
             Ok(ExecState::Exited(code)) => Ok(Look::Ended(code)),
             Ok(ExecState::NotStarted(code)) => Ok(Look::NeverStarted(code)),
             Ok(ExecState::Running) if closely && !self.sandbox_runs().await? => Ok(Look::Ended(KILLED)),
@@ -133,6 +145,11 @@ impl Handle {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Its end, if its row has one.
+    fn noted(&self) -> Option<End> {
+        self.driver.0.store.exec(&ExecId::new(&self.exec_id))?.ended.clone()
     }
 
     async fn sandbox_runs(&self) -> Result<bool, EngineError> {

@@ -8,6 +8,7 @@ mod detached;
 mod ending;
 mod follow;
 mod handle;
+mod keys;
 mod launches;
 mod records;
 mod running;
@@ -24,17 +25,21 @@ use tokio::time::{Instant, sleep, timeout};
 
 pub use self::collect::{MAX_OUTPUT_BYTES, Output, start_refusal};
 pub use self::deadline::{by, deadline};
+pub(super) use self::ending::KILL_GRACE;
 pub use self::follow::TerminalOf;
 pub use self::handle::{Ended, Handle};
+pub use self::keys::Keys;
 pub use self::launches::Launches;
 pub(super) use self::records::{NOTE_AGAIN, settle};
 use self::running::Running;
 use super::driver::Driver;
 use super::failure::Failure;
-use super::guests::Started;
+use super::framing::Audience;
+use super::guests::{NotStarted, Started};
 use super::resolve;
 use crate::engine::{Chunk, EngineError, ExecIo, ExecSpec, ExecState, WindowSize};
 use crate::fault;
+use crate::model::exec::Verdict;
 use crate::model::id::SessionId;
 use crate::model::session::{Runtime, Session};
 use crate::model::step::{Verb, plan};
@@ -90,6 +95,8 @@ pub struct ExecRequest {
     pub agent: Option<AgentStart>,
     /// How long it may run: none and zero are no limit.
     pub timeout: Option<Duration>,
+    /// Who waits for the result of [`Driver::exec_run`].
+    pub audience: Audience,
 }
 
 /// A command that runs. Dropping it does not end it.
@@ -112,6 +119,13 @@ pub struct Live {
     pub note: Option<String>,
 }
 
+/// Why a command was not launched.
+struct NotLaunched {
+    failure: Failure,
+    /// Whether it may run all the same.
+    may_run: bool,
+}
+
 impl Driver {
     /// Starts a command. Where an operation that is under way keeps the sandbox from taking one, it is waited for.
     ///
@@ -127,10 +141,7 @@ impl Driver {
         fault::point("exec.noted").await;
         let (spec, mut io, running, session) = match self.launch(Arc::clone(&session), &request, &id).await {
             Ok(launched) => launched,
-            Err(failure) => {
-                self.forget_exec(&session.id, &id, request.attach).await;
-                return Err(failure);
-            }
+            Err(refused) => return Err(self.not_launched(&session, &request, &id, refused).await),
         };
         fault::point("exec.started").await;
         // Whoever takes over may ask for more of an output that has ended.
@@ -162,7 +173,7 @@ impl Driver {
         session: Arc<Session>,
         request: &ExecRequest,
         id: &str,
-    ) -> Result<(ExecSpec, ExecIo, Running, Arc<Session>), Failure> {
+    ) -> Result<(ExecSpec, ExecIo, Running, Arc<Session>), NotLaunched> {
         let first = spec(&session, request, id, self.caller(&session));
         // An attach is left and goes on.
         let (detached, terminal) = (request.detached || request.attach, request.terminal.as_deref());
@@ -171,16 +182,39 @@ impl Driver {
             Err(error) => error,
         };
         let about = |error: EngineError| Failure::from(error).about(session.name.as_str());
-        if !matches!(refused, EngineError::Conflict { .. } | EngineError::NoSandbox { .. }) {
-            return Err(about(refused));
+        let mut may_run = refused.asked;
+        if !matches!(refused.error, EngineError::Conflict { .. } | EngineError::NoSandbox { .. }) {
+            return Err(NotLaunched { failure: about(refused.error), may_run });
         }
         // The sandbox is frozen or being ended by an operation, or it is not what its row says.
-        let session = self.settled(&session).await?;
+        let settled = self.settled(&session).await;
+        let session = settled.map_err(|failure| NotLaunched { failure, may_run })?;
         let again = spec(&session, request, id, self.caller(&session));
         match self.launch_once(&session, &again, detached, terminal).await {
             Ok((io, running)) => Ok((again, io, running, session)),
-            Err(error) => Err(about(error)),
+            Err(refused) => {
+                may_run |= refused.asked;
+                Err(NotLaunched { failure: about(refused.error), may_run })
+            }
         }
+    }
+
+    /// What is told of a command that was not launched. One that may run all the same keeps its row, which says that it
+    /// was given up: nobody can take back what was asked.
+    async fn not_launched(
+        &self,
+        session: &Session,
+        request: &ExecRequest,
+        id: &str,
+        refused: NotLaunched,
+    ) -> Failure {
+        if refused.may_run {
+            self.judge_exec(id, Verdict::Abandoned).await;
+            self.0.guests.give_up(session, id);
+        } else {
+            self.forget_exec(&session.id, id, request.attach).await;
+        }
+        refused.failure
     }
 
     async fn launch_once(
@@ -189,7 +223,7 @@ impl Driver {
         spec: &ExecSpec,
         detached: bool,
         terminal: Option<&str>,
-    ) -> Result<(ExecIo, Running), EngineError> {
+    ) -> Result<(ExecIo, Running), NotStarted> {
         let _launching = self.0.launches.begin(&session.id).await;
         let mut spec = std::borrow::Cow::Borrowed(spec);
         if session.runtime == Runtime::Init {

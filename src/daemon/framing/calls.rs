@@ -13,13 +13,15 @@ pub(super) const MAX_IN_FLIGHT: usize = 128;
 /// `limit`.
 const MAX_UNDER_WAY: usize = 8_192;
 
-/// Why nobody waits for the answer any more. What the call does goes on.
+/// Why nobody waits for the answer any more. What the call does goes on, unless it looks at its [`super::Audience`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Abandoned {
     /// The client cancelled its request.
-    ByClient,
+    Cancelled,
+    /// The client is gone.
+    Gone,
     /// The daemon stops and its deadline has come.
-    ByStop,
+    Stopping,
 }
 
 /// Calls under way anywhere, so that a stop can wait for them.
@@ -104,14 +106,14 @@ impl Calls {
             && !waiting.is_empty()
         {
             // The call may end in this instant; then its own answer is on the way.
-            let _ = waiting.remove(0).1.send(Abandoned::ByClient);
+            let _ = waiting.remove(0).1.send(Abandoned::Cancelled);
         }
     }
 
-    /// Answers all calls with an error, because the daemon stops.
-    pub(super) fn abandon_all(&self) {
+    /// Answers all calls with an error: the client is gone, or the daemon stops.
+    pub(super) fn abandon_all(&self, why: Abandoned) {
         for (_, sender) in self.table().by_id.drain().flat_map(|(_, waiting)| waiting) {
-            let _ = sender.send(Abandoned::ByStop);
+            let _ = sender.send(why);
         }
     }
 

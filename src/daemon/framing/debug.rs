@@ -4,6 +4,7 @@
 //! - `debug.echo` gives its params back;
 //! - `debug.wait {file}` answers true once the file exists, and `debug.touch {file, after?}` makes `file` once `after`
 //!   exists, whether or not its client still waits;
+//! - `debug.left {file}` makes `file` once nobody waits for its answer any more;
 //! - `debug.notify {method, count}` sends that many notifications, numbered, and gives how many were queued;
 //! - `debug.fill {bytes}` gives a string of this length;
 //! - `debug.panic` panics, at once or with `{"later":true}` after it has waited.
@@ -16,7 +17,7 @@ use jsonrpsee::types::ErrorObjectOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Notifier, params};
+use super::{Audience, Notifier, params};
 
 /// How often a file is looked for.
 const POLL: Duration = Duration::from_millis(2);
@@ -78,6 +79,13 @@ pub(in crate::daemon) fn register<C: Send + Sync + 'static>(module: &mut RpcModu
             if let Some(after) = after {
                 appear(after).await;
             }
+            Answer::Ok(std::fs::write(file, "").is_ok())
+        })
+        .expect(once);
+    module
+        .register_async_method("debug.left", |p, _, extensions| async move {
+            let Wait { file } = params(&p)?;
+            extensions.get::<Audience>().expect("every call that waits has one").left().await;
             Answer::Ok(std::fs::write(file, "").is_ok())
         })
         .expect(once);

@@ -17,7 +17,7 @@ use super::answer;
 use super::calls::{Abandoned, Calls, Work};
 use super::envelope::{self, Call, Entry, Message, NO_ID};
 use super::prepared::{self, Prepared};
-use super::{Notifier, Peer};
+use super::{Audience, Notifier, Peer};
 use crate::daemon::caller::Introduced;
 use crate::daemon::feed::{Held, Subscriptions};
 use crate::daemon::shutdown::Shutdown;
@@ -83,6 +83,12 @@ impl Outcome {
                 Outcome::Pending(text.map(|text| text.map(|text| Answer { text, held })).boxed())
             }
         }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.calls.abandon_all(Abandoned::Gone);
     }
 }
 
@@ -245,8 +251,10 @@ impl Connection {
         name: &'static str,
         method: AsyncMethod<'static>,
         params: &str,
-        extensions: Extensions,
+        mut extensions: Extensions,
     ) -> Outcome {
+        let (leaves, audience) = Audience::new();
+        extensions.insert(audience);
         let params = Params::new(Some(params)).into_owned();
         let logged = Logged(id.unwrap_or("-"));
         let span = tracing::info_span!("call", connection = self.id.0, id = %logged, method = name);
@@ -268,6 +276,10 @@ impl Connection {
                 response = &mut call => drop(reply.send(text(id.as_deref(), response.ok()))),
                 Ok(why) = abandoned => {
                     drop(reply.send(id.map(|id| gave_up(&id, why))));
+                    // Those who wait come back to the next daemon.
+                    if why != Abandoned::Stopping {
+                        leaves.send_replace(true);
+                    }
                     drop(call.await);
                 }
             }
@@ -352,8 +364,11 @@ fn text(id: Option<&str>, response: Option<MethodResponse>) -> Option<Vec<u8>> {
 
 fn gave_up(id: &str, why: Abandoned) -> Vec<u8> {
     match why {
-        Abandoned::ByClient => answer::plain(id, answer::REQUEST_CANCELLED, "the request was cancelled"),
-        Abandoned::ByStop => {
+        // Nobody reads it where the client is gone.
+        Abandoned::Cancelled | Abandoned::Gone => {
+            answer::plain(id, answer::REQUEST_CANCELLED, "the request was cancelled")
+        }
+        Abandoned::Stopping => {
             let text = "the daemon stopped before the answer was known";
             answer::of_kind(id, Kind::ShuttingDown, text)
         }

@@ -1,6 +1,7 @@
 //! HTTP: one POST per message. A GET that asks for it becomes a WebSocket.
 
 use std::convert::Infallible;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,9 +16,10 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
+use super::calls::Abandoned;
 use super::dispatch::{Connection, Outcome};
 use super::replay::Replay;
-use super::{Closing, Framing, LINGER_BYTES, Notifier, answer, websocket};
+use super::{Closing, Framing, HANGUP_CHECK, LINGER_BYTES, Notifier, answer, hung_up, websocket};
 use crate::proto::version::MAX_MESSAGE_BYTES;
 
 /// How long the rest of a body that is too long is read and thrown away, so that its sender comes to read the answer.
@@ -31,6 +33,7 @@ pub(super) async fn serve(
     closing: &Closing,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let connection = Arc::new(connect(Framing::Http, Notifier::none()));
+    let socket = stream.get_ref().as_fd().try_clone_to_owned()?;
     let upgrade = Arc::new(Mutex::new(None));
     let service = service_fn(|request| respond(request, Arc::clone(&connection), Arc::clone(&upgrade)));
     let http = hyper::server::conn::http1::Builder::new()
@@ -42,12 +45,15 @@ pub(super) async fn serve(
     tokio::select! {
         biased;
         ended = &mut http => ended?,
+        // Whoever only closed its side is waited for, so the end of what is read says nothing.
+        () = gone(&socket) => return Ok(()),
         () = closing.waiting() => {
-            connection.calls().abandon_all();
+            connection.calls().abandon_all(Abandoned::Stopping);
             http.as_mut().graceful_shutdown();
             http.await?;
         }
     }
+    drop(socket);
     let taken = upgrade.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(taken) = taken {
         let upgraded: OnUpgrade = taken;
@@ -60,6 +66,16 @@ pub(super) async fn serve(
         websocket::serve(parts.io.into_inner(), &parts.read_buf, &connection, notifications, closing).await?;
     }
     Ok(())
+}
+
+/// Ends when the client is gone altogether. What it sent before that is read meanwhile.
+async fn gone(socket: &OwnedFd) {
+    loop {
+        tokio::time::sleep(HANGUP_CHECK).await;
+        if hung_up(socket) {
+            return;
+        }
+    }
 }
 
 async fn respond(

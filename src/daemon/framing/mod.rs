@@ -98,6 +98,29 @@ pub struct Peer {
     pub framing: Framing,
 }
 
+/// Who waits for the answer of a call. In the extensions of each call that may wait.
+#[derive(Debug, Clone, Default)]
+pub struct Audience(Option<watch::Receiver<bool>>);
+
+impl Audience {
+    /// Gives the switch, too: sending true says that nobody waits any more.
+    pub fn new() -> (watch::Sender<bool>, Self) {
+        let (leaves, left) = watch::channel(false);
+        (leaves, Self(Some(left)))
+    }
+
+    /// Ends when nobody waits any more: the request was cancelled, or the client is gone. Never for one that is nobody's
+    /// call, and when the daemon stops. Cancel safe.
+    pub async fn left(&self) {
+        if let Some(left) = &self.0
+            && left.clone().wait_for(|left| *left).await.is_ok()
+        {
+            return;
+        }
+        std::future::pending().await
+    }
+}
+
 /// Sends notifications on the connection that a call came from. In the extensions of each call.
 #[derive(Debug, Clone)]
 pub struct Notifier {
@@ -225,7 +248,7 @@ async fn linger<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) {
 }
 
 /// Whether the client is gone altogether; a client that only closed its sending side is not.
-fn hung_up(stream: &UnixStream) -> bool {
+fn hung_up(stream: &impl AsFd) -> bool {
     let mut fds = [PollFd::new(stream.as_fd(), PollFlags::empty())];
     let closed = PollFlags::POLLHUP | PollFlags::POLLERR;
     nix::poll::poll(&mut fds, PollTimeout::ZERO).is_ok()

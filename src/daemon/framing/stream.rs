@@ -10,6 +10,7 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::calls::Abandoned;
 use super::dispatch::{Answer, Connection, Outcome};
 use super::eager::Eager;
 use super::{
@@ -132,7 +133,7 @@ impl<C: Codec> Wire<C> {
                 Some(answer) = pending.next(), if room => self.answer(answer, &mut notifications),
                 () = &mut closing, if self.input != Input::Closing => {
                     self.input = Input::Closing;
-                    connection.calls().abandon_all();
+                    connection.calls().abandon_all(Abandoned::Stopping);
                 }
                 read = reader.read_buf(&mut self.buffer), if reads => {
                     if read? == 0 {

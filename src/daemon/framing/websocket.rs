@@ -15,6 +15,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
+use super::calls::Abandoned;
 use super::dispatch::{Answer, Connection, Outcome};
 use super::replay::Replay;
 use super::{
@@ -111,7 +112,7 @@ impl Wire {
                 Some(answer) = pending.next(), if room => self.answer(answer, &mut notifications)?,
                 () = &mut closing, if self.end.is_none() => {
                     self.end = Some(End::Stopping);
-                    connection.calls().abandon_all();
+                    connection.calls().abandon_all(Abandoned::Stopping);
                 }
                 event = self.event(reads) => match event {
                     Event::Flushed(flushed) => {

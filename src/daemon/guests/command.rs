@@ -6,6 +6,7 @@ mod output;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use futures_util::task::AtomicWaker;
 use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
 
@@ -60,6 +61,21 @@ pub enum Started {
     },
 }
 
+/// Why a command was not started.
+#[derive(Debug)]
+pub struct NotStarted {
+    /// The reason.
+    pub error: EngineError,
+    /// Whether abx-init was asked and did not answer: it may start it all the same.
+    pub asked: bool,
+}
+
+impl From<EngineError> for NotStarted {
+    fn from(error: EngineError) -> Self {
+        Self { error, asked: false }
+    }
+}
+
 /// A command that abx-init was asked for. Dropping it does not end it.
 pub struct Command {
     guests: Guests,
@@ -71,9 +87,18 @@ pub struct Command {
 /// What its parts know together.
 #[derive(Default)]
 struct Shared {
-    /// The stream that it is followed on now: a new one after each loss of the connection.
-    open: Mutex<Weak<Opened>>,
+    current: Mutex<Current>,
+    /// Wakes the input when the command is followed on, or has ended.
+    resumed: AtomicWaker,
     end: Mutex<Option<End>>,
+}
+
+#[derive(Default)]
+struct Current {
+    /// The stream that it is followed on now: a new one after each loss of the connection.
+    open: Weak<Opened>,
+    /// Whether its input has ended.
+    input_ended: bool,
 }
 
 /// How it ended.
@@ -98,7 +123,7 @@ impl Guests {
         spec: &ExecSpec,
         detached: bool,
         terminal: Option<&str>,
-    ) -> Result<Started, EngineError> {
+    ) -> Result<Started, NotStarted> {
         self.require_thawed(session)?;
         let Some(live) = self.live(session).await? else {
             let seen = self.look(session).await?;
@@ -109,10 +134,12 @@ impl Guests {
         let request = request(&live, spec, detached, terminal, self.0.keep).encode();
         if request.len() > MAX_TO_GUEST {
             let text = format!("a command and its environment have at most {MAX_TO_GUEST} bytes");
-            return Err(EngineError::Limit { text });
+            return Err(EngineError::Limit { text }.into());
         }
         let user = live.sandbox.image_user().map(str::to_owned);
-        let (open, refused) = self.ask(session, live, &request).await?;
+        let mut asked = false;
+        let answer = self.ask(session, live, &request, &mut asked).await;
+        let (open, refused) = answer.map_err(|error| NotStarted { error, asked })?;
         let command = Command::new(self, session, &spec.exec_id);
         let terms =
             Terms { tty: spec.tty.is_some(), stdin: spec.stdin, from: (0, 0), scrollback: SCROLLBACK };
@@ -128,19 +155,22 @@ impl Guests {
         }
     }
 
-    /// Asks until it is answered, on a new connection where one breaks: abx-init knows the id, and runs it once.
+    /// Asks until it is answered, on a new connection where one breaks: abx-init knows the id, and runs it once. Notes
+    /// whether it was `asked` at all.
     async fn ask(
         &self,
         session: &Session,
         mut live: Arc<Live>,
         request: &[u8],
+        asked: &mut bool,
     ) -> Result<(Opened, Option<Failed>), EngineError> {
         let deadline = ask::deadline();
         for _ in 0..START_TRIES {
-            if let Some(open) = live.link.open(Kind::Run, request, WINDOW)
-                && let Some(refused) = self.started(&live, &open, deadline).await?
-            {
-                return Ok((open, refused));
+            if let Some(open) = live.link.open(Kind::Run, request, WINDOW) {
+                *asked = true;
+                if let Some(refused) = self.started(&live, &open, deadline).await? {
+                    return Ok((open, refused));
+                }
             }
             live = self.live(session).await?.ok_or_else(lost)?;
         }
@@ -160,6 +190,10 @@ impl Guests {
                     tracing::debug!(session = %live.session, pid = started.pid, "a command runs");
                     return Ok(Some(None));
                 }
+            }
+            // It was asked for over a connection that broke, and goes on from its beginning here.
+            Some(Item::Answer(Kind::Following, payload)) if wire::Following::decode(&payload).is_ok() => {
+                return Ok(Some(None));
             }
             Some(Item::Answer(Kind::Failed, payload)) => {
                 if let Ok(failed) = Failed::decode(&payload) {
@@ -249,15 +283,31 @@ impl Command {
 
 impl Shared {
     fn follow_on(&self, open: &Arc<Opened>) {
-        *lock(&self.open) = Arc::downgrade(open);
+        let mut current = lock(&self.current);
+        current.open = Arc::downgrade(open);
+        if current.input_ended {
+            // The connection before may have been lost with it.
+            open.send(Kind::InputEnd, &[]);
+        }
+        drop(current);
+        self.resumed.wake();
     }
 
     fn open(&self) -> Option<Arc<Opened>> {
-        lock(&self.open).upgrade()
+        lock(&self.current).open.upgrade()
+    }
+
+    fn end_input(&self) {
+        let mut current = lock(&self.current);
+        current.input_ended = true;
+        if let Some(open) = current.open.upgrade() {
+            open.send(Kind::InputEnd, &[]);
+        }
     }
 
     fn end(&self, end: End) {
         lock(&self.end).get_or_insert(end);
+        self.resumed.wake();
     }
 
     fn ended(&self) -> Option<End> {

@@ -5,11 +5,14 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 
+use tokio::time::sleep;
+
 use super::{Guests, Inner, Live, Slot};
 use crate::daemon::clock;
-use crate::daemon::exec::{NOTE_AGAIN, settle};
-use crate::guest::wire::{Entry, Exited};
-use crate::model::exec::{End, Exec};
+use crate::daemon::exec::{KILL_GRACE, NOTE_AGAIN, settle};
+use crate::guest::wire::{Entry, Exited, Kind, Payload, Signal};
+use crate::model::exec::signal::{KILL, TERM};
+use crate::model::exec::{End, Exec, Verdict};
 use crate::model::id::{ExecId, Timestamp};
 use crate::model::session::Session;
 
@@ -38,6 +41,35 @@ impl Guests {
         {
             self.0.catch_up(&slot, &live).await;
         }
+    }
+
+    /// Has a command ended whose start was given up on after abx-init was asked for it: right behind the request, where
+    /// that still waits to be read, else at the next connection, where it is found by the verdict in its row.
+    pub fn give_up(&self, session: &Session, id: &str) {
+        let slot = self.slots().get(&session.id).cloned();
+        let Some(live) = slot.and_then(|slot| slot.live()) else { return };
+        live.signal(id, KILL);
+        let (this, session) = (self.clone(), session.clone());
+        // It may have come and gone already.
+        tokio::spawn(async move { this.refresh(&session).await });
+    }
+}
+
+impl Live {
+    /// Sends a signal to all that a command started, whatever the answer is.
+    fn signal(&self, id: &str, signal: i32) {
+        let signal = u8::try_from(signal).unwrap_or_default();
+        let _ = self.link.open(Kind::Signal, &Signal { id: id.to_owned(), signal }.encode(), 0);
+    }
+
+    /// Ends a command that nobody waits for.
+    fn end(self: &Arc<Self>, id: &str) {
+        self.signal(id, TERM);
+        let (live, id) = (Arc::clone(self), id.to_owned());
+        tokio::spawn(async move {
+            sleep(KILL_GRACE).await;
+            live.signal(&id, KILL);
+        });
     }
 }
 
@@ -99,9 +131,9 @@ impl Inner {
         noted
     }
 
-    /// Notes what ended while there was no connection. Gives whether it is noted, or cannot be known before the next
-    /// connection.
-    pub(super) async fn catch_up(&self, slot: &Slot, live: &Live) -> bool {
+    /// Notes what ended while there was no connection, and ends what goes on although it was given up. Gives whether it is
+    /// noted, or cannot be known before the next connection.
+    pub(super) async fn catch_up(&self, slot: &Slot, live: &Arc<Live>) -> bool {
         if self.open_execs(slot).is_empty() {
             return true;
         }
@@ -113,13 +145,20 @@ impl Inner {
             }
         };
         let known: HashMap<&str, &Entry> = known.iter().map(|entry| (entry.id.as_str(), entry)).collect();
-        let ends = self.open_execs(slot).into_iter().filter_map(|exec| match known.get(exec.id.as_str()) {
-            Some(entry) => Some((exec.id.to_string(), Seen::told(entry)?)),
-            // Begun in this daemon's life: on its way, or run by the engine and followed there.
-            None if exec.started_at >= self.since => None,
-            None => Some((exec.id.to_string(), Seen::Unseen)),
-        });
-        let noted = self.note(slot, ends.collect()).await;
+        let mut ends = Vec::new();
+        for exec in self.open_execs(slot) {
+            let id = exec.id.as_str();
+            let given_up = exec.verdict == Some(Verdict::Abandoned);
+            match known.get(id).map(|entry| Seen::told(entry)) {
+                Some(Some(seen)) => ends.push((id.to_owned(), seen)),
+                Some(None) if given_up => live.end(id),
+                Some(None) => {}
+                // Begun in this daemon's life: on its way, or run by the engine and followed there.
+                None if exec.started_at >= self.since && !given_up => {}
+                None => ends.push((id.to_owned(), Seen::Unseen)),
+            }
+        }
+        let noted = self.note(slot, ends).await;
         if !noted {
             slot.is_behind.store(true, Ordering::Relaxed);
             slot.has_news.notify_one();

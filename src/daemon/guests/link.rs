@@ -233,6 +233,11 @@ impl Opened {
         self.stream.poll_input(cx, if is_crowded { 0 } else { wanted })
     }
 
+    /// Whether all input that was sent on it is known to have arrived.
+    pub(super) fn has_taken_input(&self) -> bool {
+        self.stream.has_taken_input()
+    }
+
     /// Lets so many more bytes of output come.
     pub(super) fn grant(&self, bytes: u32) {
         self.stream.grant(bytes);

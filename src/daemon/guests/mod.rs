@@ -23,7 +23,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
-pub use self::command::{Command, Started};
+pub use self::command::{Command, NotStarted, Started};
 pub use self::follow::{Followed, Kept, Wanted};
 use self::link::{Event, Link};
 use self::place::Places;

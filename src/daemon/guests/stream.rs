@@ -160,6 +160,11 @@ impl Stream {
         Poll::Ready(Some(may))
     }
 
+    /// Whether credit has come back for all input that was taken.
+    pub(super) fn has_taken_input(&self) -> bool {
+        self.lock().input >= INPUT_WINDOW.into()
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{Module, convert, later, now, text};
 use crate::daemon::exec::{ExecRequest, Output};
 use crate::daemon::failure::Failure;
+use crate::daemon::framing::Audience;
 use crate::daemon::guests::Kept;
 use crate::proto::errors::Kind;
 use crate::proto::execs::ExecLogsResult;
@@ -16,7 +17,7 @@ use crate::proto::stream::Size;
 const TERMINAL: Size = Size { cols: 80, rows: 24 };
 
 pub(super) fn register(module: &mut Module) {
-    later::<ExecRun, _, _>(module, |asked, app, _| async move {
+    later::<ExecRun, _, _>(module, |asked, app, extensions| async move {
         let request = ExecRequest {
             session: asked.session,
             cmd: asked.cmd,
@@ -26,6 +27,7 @@ pub(super) fn register(module: &mut Module) {
             tty: asked.tty.then_some(TERMINAL),
             stdin: asked.stdin.is_some(),
             timeout: asked.timeout.map(Duration::from_millis),
+            audience: extensions.get::<Audience>().cloned().unwrap_or_default(),
             ..ExecRequest::default()
         };
         Ok(result(app.driver.exec_run(request, asked.stdin).await?))

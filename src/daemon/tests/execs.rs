@@ -93,6 +93,22 @@ fn last_call(world: &World, call: &str) -> Option<usize> {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_command_whose_result_nobody_waits_for_is_ended() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    world.engine.script_hang("long");
+    let (leaves, audience) = crate::daemon::framing::Audience::new();
+    let (driver, asked) = (world.driver.clone(), ExecRequest { audience, ..request("long") });
+    let run = tokio::spawn(async move { driver.exec_run(asked, None).await });
+    until(|| last_call(&world, "exec session-a").is_some()).await;
+    assert_eq!(last_call(&world, "exec_signal"), None);
+    leaves.send_replace(true);
+    let ended = run.await.expect("joins").expect("ends").ended;
+    assert_eq!((ended.code, ended.reason.as_deref()), (137, Some("its client went away")));
+    assert!(last_call(&world, "exec_signal").is_some(), "{:?}", world.engine.calls());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_command_that_no_signal_reaches_is_left_a_bounded_time_after_its_own_ran_out() {
     let world = World::new();
     world.start("a").await.expect("starts");

@@ -1,5 +1,7 @@
 //! Commands through abx-init, whose part a test plays.
 
+mod lost;
+
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -47,6 +49,16 @@ impl Guest {
 
     async fn asked(&mut self) -> Asked {
         self.maybe_asked().await.expect("a frame")
+    }
+
+    /// As [`Guest::asked`], but for what a client leaves meanwhile.
+    async fn asked_aside(&mut self) -> Asked {
+        loop {
+            let asked = self.asked().await;
+            if asked.kind != Kind::Leave {
+                return asked;
+            }
+        }
     }
 
     /// None at the connection's end. What it is asked first, whatever the table holds, it answers: it knows nothing.

@@ -62,7 +62,7 @@ async fn a_key_names_one_command_of_its_session_and_is_free_in_others() {
     let keyed = |n, of| Exec { key: Some("build".to_owned()), ..exec(n, of) };
     put(&store, keyed(1, 1)).await.expect("the first");
     let taken = put(&store, keyed(2, 1)).await.expect_err("taken");
-    assert!(matches!(taken, StoreError::Exists { name } if name == "build"));
+    assert!(matches!(taken, StoreError::KeyTaken { key } if key == "build"));
     put(&store, keyed(3, 2)).await.expect("another session's");
     assert_eq!(store.exec_keyed(&id(1), "build").expect("found").id, exec(1, 1).id);
 }

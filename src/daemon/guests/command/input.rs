@@ -25,6 +25,8 @@ impl Input {
 impl AsyncWrite for Input {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let wanted = bytes.len().min(MAX_DATA_BYTES);
+        // Before the look at the stream: another may take its place meanwhile.
+        self.shared.resumed.register(cx.waker());
         let Some(open) = self.shared.open() else {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         };
@@ -33,10 +35,11 @@ impl AsyncWrite for Input {
                 open.send(Kind::Input, &bytes[..taken]);
                 Poll::Ready(Ok(taken))
             }
+            None if self.shared.ended().is_some() => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
             // What is typed while a connection is lost goes nowhere, and a terminal takes keys again after it.
-            None if self.tty && self.shared.ended().is_none() => Poll::Ready(Ok(wanted)),
-            // A file of which a piece is missing must not look whole.
-            None => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            None if self.tty => Poll::Ready(Ok(wanted)),
+            // A file of which a piece is missing must not look whole: it goes on where the command is followed on.
+            None => Poll::Pending,
         }
     }
 
@@ -45,9 +48,7 @@ impl AsyncWrite for Input {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if let Some(open) = self.shared.open() {
-            open.send(Kind::InputEnd, &[]);
-        }
+        self.shared.end_input();
         Poll::Ready(Ok(()))
     }
 }

@@ -11,7 +11,7 @@ use crate::daemon::guests::Guests;
 use crate::daemon::guests::ask::{ALIVE_POLL, lost};
 use crate::daemon::guests::link::Opened;
 use crate::daemon::guests::stream::{Item, Source};
-use crate::engine::{Chunk, EngineError, RunState};
+use crate::engine::{Chunk, EngineError, Observed, RunState};
 use crate::guest::wire::{Exited, Follow, Following, Kind, Payload};
 use crate::model::session::Session;
 
@@ -128,7 +128,14 @@ impl Output {
     }
 
     /// Follows the command on the sandbox's next connection. False when the sandbox has ended, and the command with it.
+    ///
+    /// # Errors
+    /// When there is no such connection for long, and when input may have gone with the one before: the command would go
+    /// on with a hole in it, and nobody would know.
     async fn follow_again(&mut self) -> Result<bool, EngineError> {
+        if self.writes && !self.tty && !self.open.has_taken_input() && self.sandbox_may_run().await {
+            return Err(lost());
+        }
         let deadline = Instant::now() + ORPHAN_LIMIT;
         let mut pause = FIRST_POLL;
         while Instant::now() < deadline {
@@ -153,7 +160,7 @@ impl Output {
                 }
             }
             match self.guests.look(&self.session).await {
-                Ok(Some(seen)) if matches!(seen.state, RunState::Running | RunState::Paused) => {
+                Ok(Some(seen)) if may_run(&seen) => {
                     if slot.is_called(&seen)
                         && seen.state == RunState::Running
                         && let Err(error) = self.guests.call(&slot, seen).await
@@ -170,4 +177,14 @@ impl Output {
         }
         Err(lost())
     }
+
+    /// Whether the sandbox runs, or cannot be seen.
+    async fn sandbox_may_run(&self) -> bool {
+        let seen = self.guests.look(&self.session).await;
+        seen.map_or(true, |seen| seen.is_some_and(|seen| may_run(&seen)))
+    }
+}
+
+fn may_run(seen: &Observed) -> bool {
+    matches!(seen.state, RunState::Running | RunState::Paused)
 }

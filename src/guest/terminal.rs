@@ -83,6 +83,8 @@ pub(super) enum Shown {
     Painted(Asker, Vec<u8>),
     /// Its text; none when there is no model.
     Peeked(Asker, Option<wire::Screen>),
+    /// What its program says, for whoever is there.
+    Heard(wire::Notice),
 }
 
 /// A terminal.
@@ -227,6 +229,7 @@ impl Terminal {
                 (Answer::Peeked { token, screen }, _) => {
                     shown.push(Shown::Peeked(Asker::of(token), Some(screen)));
                 }
+                (Answer::Heard(notice), _) => shown.push(Shown::Heard(notice)),
                 (Answer::Room, _) => {}
             }
         }

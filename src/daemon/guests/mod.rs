@@ -9,6 +9,7 @@ mod bridge;
 mod command;
 mod ends;
 mod follow;
+mod heard;
 mod link;
 mod place;
 mod stream;
@@ -26,6 +27,7 @@ use tokio::time::{Instant, timeout_at};
 pub use self::command::{Command, Started};
 pub use self::ends::Ends;
 pub use self::follow::{Followed, Kept, Wanted};
+use self::heard::Ears;
 use self::link::{Event, Link};
 use self::place::Places;
 use super::clock;
@@ -105,7 +107,9 @@ struct Slot {
     kills: Mutex<Kills>,
     /// Ends that are not in the table yet.
     ended: Mutex<Vec<Entry>>,
-    /// Wakes whoever puts both there.
+    /// What was heard of its agents.
+    ears: Mutex<Ears>,
+    /// Wakes whoever puts all three there.
     has_news: Notify,
 }
 
@@ -260,6 +264,8 @@ impl Guests {
             let slot = Arc::new(Slot::new(id));
             let noting = tokio::spawn(ends::note_news(Arc::downgrade(&self.0), Arc::clone(&slot)));
             *slot.noting.lock().unwrap_or_else(PoisonError::into_inner) = Some(noting.abort_handle());
+            // What the row says may be due to change.
+            slot.has_news.notify_one();
             slot
         }));
         let mut accepting = slot.accepting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -294,6 +300,7 @@ impl Slot {
             unreachable: AtomicBool::new(false),
             kills: Mutex::default(),
             ended: Mutex::default(),
+            ears: Mutex::new(Ears::new()),
             has_news: Notify::new(),
         }
     }
@@ -357,7 +364,11 @@ impl Slot {
 
     fn note(&self, event: Event, usage: &Usage) {
         match event {
-            Event::Active => usage.touch(&self.session),
+            Event::Active(exec) => {
+                usage.touch(&self.session);
+                self.wrote(exec);
+            }
+            Event::Notice(notice) => self.said(*notice),
             Event::Ended(entry) => self.ended(*entry),
             Event::Oom(kills) => self.note_kills(|known| known.told(kills)),
         }

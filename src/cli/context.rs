@@ -268,7 +268,7 @@ fn doing(method: &str) -> &'static str {
         "session.rename" => "renaming",
         "session.import" => "importing",
         "snapshot.delete" => "deleting snapshots",
-        "exec.run" | "exec.wait" => "",
+        "exec.run" | "exec.wait" | "session.wait" => "",
         _ => "waiting for abxd",
     }
 }

@@ -21,7 +21,7 @@ use super::processes;
 use super::reap::{Reaped, Signals, reap};
 use super::stop::Stop;
 use super::table::Table;
-use super::terminal::{Asker, Shown};
+use super::terminal::{Asker, News, Shown};
 use super::timers::{Timer, Timers};
 use super::wire::{Failed, Hello, Kind, NO_STREAM, Notice, Payload, VERSION};
 
@@ -253,11 +253,18 @@ impl Guest {
     fn read(&mut self, key: Key, which: usize) {
         let Some(command) = self.table.get(key) else { return };
         let read = command.read(which);
-        let news = matches!(read, Read::Bytes(_))
-            && command.terminal.as_mut().is_some_and(|terminal| terminal.is_news(Instant::now()));
-        let id = news.then(|| command.record.id.clone());
+        let terminal = command.terminal.as_mut().filter(|_| matches!(read, Read::Bytes(_)));
+        let news = terminal.map(|terminal| terminal.wrote(Instant::now()));
         self.touch(key);
-        if let Some(id) = id {
+        match news {
+            Some(News::Now) => self.tell_active(key),
+            Some(News::At(at)) => self.timers.add(at, Timer::Active(key)),
+            Some(News::Known) | None => {}
+        }
+    }
+
+    fn tell_active(&mut self, key: Key) {
+        if let Some(id) = self.table.get(key).map(|command| command.record.id.clone()) {
             self.say(Kind::Active, NO_STREAM, id.as_bytes());
         }
     }
@@ -344,6 +351,12 @@ impl Guest {
                 self.tell_kills();
                 if self.table.running() > 0 {
                     self.watch_oom();
+                }
+            }
+            Timer::Active(key) => {
+                let terminal = self.table.get(key).and_then(|command| command.terminal.as_mut());
+                if terminal.is_some_and(|terminal| terminal.is_due(at)) {
+                    self.tell_active(key);
                 }
             }
             Timer::Leave => {}

@@ -147,7 +147,7 @@ kinds! {
     /// From the guest, on stream 0: [`Entry`] of a command that has just ended.
     Ended = 75,
     /// From the guest, on stream 0, at most once a second per terminal: an id as text, of a terminal that wrote
-    /// something.
+    /// something in the last second.
     Active = 76,
     /// From the guest, on stream 0: [`Oom`].
     Oom = 77,

@@ -1,5 +1,6 @@
 //! Which session needs its user: a stand-in for an agent, on real terminals, and those who wait for it.
 
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use super::terminals::world;
 use crate::support::{World, until};
 
 /// An agent that does what it is told, a line each time.
-const AGENT: &str = "stty -echo; echo ready; while read -r line; do eval \"$line\"; done; exit 4";
+const AGENT: &str = "stty -echo; echo ready; while read -r line; do echo ok; eval \"$line\"; done; exit 4";
 
 /// Somebody who attaches with the agent.
 fn agent(world: &World) -> Viewer {
@@ -20,14 +21,19 @@ fn agent(world: &World) -> Viewer {
 
 fn wait(world: &World, what: &str) -> Child {
     let mut command: Command = world.abx();
-    command.args(["--no-autostart", "wait", "--timeout", "5m", "a", "--for", what]);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("abx runs")
+    command.args(["--no-autostart", "--verbose", "wait", "--timeout", "5m", "a", "--for", what]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("abx runs");
+    // It is connected once it says to whom.
+    let mut said = BufReader::new(child.stderr.take().expect("piped"));
+    said.read_line(&mut String::new()).expect("a line");
+    child
 }
 
 /// What a wait printed, which must succeed.
 fn waited(child: Child) -> String {
     let output = child.wait_with_output().expect("ended");
-    assert!(output.status.success(), "{:?}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{:?}", output.status);
     String::from_utf8(output.stdout).expect("text").trim().to_owned()
 }
 

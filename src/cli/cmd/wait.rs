@@ -1,5 +1,6 @@
 //! `abx wait`: blocks until a session or its agent is as wanted.
 
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::cli::args_attention::WaitArgs;
@@ -15,6 +16,9 @@ use crate::proto::types::{Session, WaitFor};
 /// The code for a wait that was given up, as for a command whose time ran out.
 const GAVE_UP: u8 = 124;
 
+/// Before a daemon that stops is asked again, or the one after it.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// Waits. A daemon that stops is waited for, and asked again.
 pub(crate) fn run(context: &Context, args: WaitArgs) -> Result<u8, Failure> {
     let WaitArgs { until, timeout, name } = args;
@@ -28,7 +32,11 @@ pub(crate) fn run(context: &Context, args: WaitArgs) -> Result<u8, Failure> {
         params.timeout_ms = left.map(|left| u64::try_from(left).unwrap_or(u64::MAX));
         match client.call_document::<SessionWait>(&params) {
             Ok(raw) => break raw,
-            Err(error) if is_over(&error) => client = context.come_back()?,
+            Err(error) if is_over(&error) => {
+                // It may still take connections.
+                sleep(PAUSE);
+                client = context.come_back()?;
+            }
             Err(error) => return Err(error.into()),
         }
     };

@@ -124,7 +124,8 @@ impl Said {
         let says_more = self.note.is_some() && self.note != known.note;
         // Who says that it works is not taken to be idle when it is quiet.
         let holds_longer = self.state == Attention::Working && self.source != known.source;
-        self.state != known.state || says_more || holds_longer
+        let ends = self.source == Source::Ended && known.source != Source::Ended;
+        self.state != known.state || says_more || holds_longer || ends
     }
 }
 
@@ -240,14 +241,14 @@ pub fn hear(known: Option<&Noted>, memory: &mut Memory, heard: &Heard, now: Dura
     }
 }
 
-/// What the end of a command makes of it; none where that command is not the agent's: not on the main terminal, and not
-/// the one that was heard of last.
+/// What the end of a command makes of it: of the one on the main terminal, and of one that was at work as far as was
+/// heard. What another said stands when it has ended: it may have been a hook, which does nothing else.
 pub fn ended(known: Option<&Noted>, exec: &ExecId, on_main: bool, why: Option<String>) -> Option<Said> {
-    let heard_last = known.is_some_and(|known| known.exec.as_ref() == Some(exec));
+    let worked = known.is_some_and(|k| k.exec.as_ref() == Some(exec) && k.state == Attention::Working);
     // What it said when it was done.
     let last_words =
         known.filter(|known| known.state == Attention::Done).and_then(|known| known.note.clone());
     let (note, exec) = (why.or(last_words), Some(exec.clone()));
     let said = Said { state: Attention::Done, source: Source::Ended, note, exec };
-    (on_main || heard_last).then_some(said)
+    (on_main || worked).then_some(said)
 }

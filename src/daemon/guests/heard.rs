@@ -13,6 +13,7 @@ use super::{Guests, Inner, Slot};
 use crate::daemon::clock;
 use crate::guest::wire::Notice;
 use crate::model::attention::{self, Attention, Heard, Memory, Noted, Said, Source, hear, is_typed};
+use crate::model::exec::Exec;
 use crate::model::id::{ExecId, SessionId};
 use crate::model::session::Session;
 use crate::proto::execs::MAIN_TERMINAL;
@@ -182,12 +183,19 @@ impl Inner {
         let at = clock::now();
         for (now, heard) in ears.heard.iter().chain([&time]) {
             let Some(heard) = self.counts(heard, noted.as_ref()) else { continue };
-            if let Some(said) = hear(noted.as_ref(), &mut memory, &heard, *now) {
+            if let Some(said) = hear(self.of_running(noted.clone()).as_ref(), &mut memory, &heard, *now) {
                 noted = Some(said.at(at));
                 memory.look_at(noted.as_ref(), *now);
             }
         }
         (ears.heard.len(), memory, noted)
+    }
+
+    /// The same, without the command that it is of where that has ended: whoever goes on may answer for it.
+    fn of_running(&self, noted: Option<Noted>) -> Option<Noted> {
+        let mut noted = noted?;
+        noted.exec = noted.exec.filter(|id| self.store.exec(id).is_some_and(|exec| exec.ended.is_none()));
+        Some(noted)
     }
 
     /// What counts of it: of terminals what the main one writes, and the one that was heard of last; nothing of what has
@@ -196,19 +204,17 @@ impl Inner {
         match heard {
             Heard::Output(id) | Heard::Progress(id, _) => {
                 let exec = self.store.exec(id).filter(|exec| exec.ended.is_none())?;
-                let on_main = exec.terminal.as_deref() == Some(MAIN_TERMINAL);
                 let heard_last = noted.is_some_and(|noted| noted.exec.as_ref() == Some(id));
                 let speaks = matches!(heard, Heard::Progress(..));
-                (on_main || heard_last || speaks).then(|| heard.clone())
+                (on_main(&exec) || heard_last || speaks).then(|| heard.clone())
             }
             Heard::Said(said) => {
                 let exec = said.exec.as_ref().and_then(|id| self.store.exec(id));
-                match exec.as_ref().map(|exec| exec.ended.is_some()) {
-                    Some(true) if said.state != Attention::Done => None,
-                    Some(true) => Some(Heard::Said(Said { source: Source::Ended, ..said.clone() })),
-                    Some(false) => Some(heard.clone()),
-                    None => Some(Heard::Said(Said { exec: None, ..said.clone() })),
-                }
+                Some(match exec {
+                    Some(exec) if exec.ended.is_none() => heard.clone(),
+                    Some(exec) => Heard::Said(last_words(said, on_main(&exec))?),
+                    None => Heard::Said(Said { exec: None, ..said.clone() }),
+                })
             }
             Heard::Typed(_) | Heard::Time => Some(heard.clone()),
         }
@@ -229,5 +235,20 @@ impl Inner {
             tracing::warn!(%error, session = %row.name, "cannot note what an agent is doing");
             true
         })
+    }
+}
+
+fn on_main(exec: &Exec) -> bool {
+    exec.terminal.as_deref() == Some(MAIN_TERMINAL)
+}
+
+/// What stands of what a command said that has ended meanwhile: of the one on the main terminal how it ended, of another
+/// what it said on purpose, but not that it works.
+fn last_words(said: &Said, on_main: bool) -> Option<Said> {
+    match (on_main, said.state) {
+        (true, Attention::Done) => Some(Said { source: Source::Ended, ..said.clone() }),
+        (true, _) | (false, Attention::Working) => None,
+        (false, _) if said.source != Source::Notify => None,
+        (false, _) => Some(Said { exec: None, ..said.clone() }),
     }
 }

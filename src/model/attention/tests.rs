@@ -141,10 +141,17 @@ fn a_line_stays_until_another_comes_and_no_one_is_told_twice() {
 
 #[test]
 fn the_end_of_a_command_counts_where_it_was_the_agents() {
-    let known = Said { state: Attention::Waiting, source: Source::Notify, note: None, exec: Some(exec("a")) };
-    let known = known.at(Timestamp(1));
-    assert!(ended(Some(&known), &exec("a"), false, None).is_some());
-    assert!(ended(Some(&known), &exec("b"), false, None).is_none());
+    let known = |state| {
+        let said = Said { state, source: Source::Notify, note: None, exec: Some(exec("a")) };
+        said.at(Timestamp(1))
+    };
+    let (works, waits) = (known(Attention::Working), known(Attention::Waiting));
+    assert!(ended(Some(&works), &exec("a"), false, None).is_some());
+    assert!(ended(Some(&works), &exec("b"), false, None).is_none());
+    assert!(ended(Some(&waits), &exec("a"), false, None).is_none(), "a hook ends after each thing it says");
+    assert!(ended(Some(&waits), &exec("a"), true, None).is_some());
+    let said = ended(Some(&known(Attention::Done)), &exec("b"), true, None).expect("it was on main");
+    assert!(said.is_news(Some(&known(Attention::Done))), "that it has ended is more than that it says so");
     let said = ended(None, &exec("b"), true, Some("exit code 1".to_owned())).expect("it was on main");
     assert_eq!((said.state, said.note.as_deref()), (Attention::Done, Some("exit code 1")));
 }

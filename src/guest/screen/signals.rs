@@ -138,8 +138,11 @@ mod tests {
     use super::super::split::{Piece, Splitter};
     use super::*;
 
+    /// Source, state, and `title|body`.
+    type Found = (u8, u8, String);
+
     /// What is found in output that comes in these portions.
-    fn found<'a>(portions: impl IntoIterator<Item = &'a [u8]>) -> Vec<(u8, u8, String)> {
+    fn found<'a>(portions: impl IntoIterator<Item = &'a [u8]>) -> Vec<Found> {
         let (mut splitter, mut signals) = (Splitter::default(), Signals::default());
         for portion in portions {
             splitter.split(portion, |piece| match piece {
@@ -152,7 +155,7 @@ mod tests {
         all.into_iter().map(|n| (n.source, n.state, format!("{}|{}", n.title, n.body))).collect()
     }
 
-    fn one(output: &[u8]) -> Option<(u8, u8, String)> {
+    fn one(output: &[u8]) -> Option<Found> {
         let mut all = found([output]);
         assert!(all.len() < 2, "{all:?}");
         all.pop()
@@ -161,7 +164,7 @@ mod tests {
     #[test]
     fn each_escape_is_found_with_its_text_and_others_are_not() {
         let waiting = |source, text: &str| Some((source, Notice::WAITING, text.to_owned()));
-        let cases: [(&[u8], Option<(u8, u8, String)>); 20] = [
+        let cases: [(&[u8], Option<Found>); 20] = [
             (b"a\x07b", waiting(Notice::BELL, "|")),
             (b"\x1b]9;which?\x07", waiting(Notice::OSC9, "|which?")),
             (b"\x1b]9;a;b\x1b\\", waiting(Notice::OSC9, "|a;b")),

@@ -59,13 +59,16 @@ fn asks() -> Heard {
     says(Attention::Waiting, Source::Osc9, Some("which?"))
 }
 
+/// What is heard, each so many seconds after the one before.
+type Story = Vec<(u64, Heard)>;
+
 #[test]
 fn each_story_ends_as_a_user_would_tell_it() {
     use Attention::{Done, Idle, Waiting, Working};
     let notify = |state| says(state, Source::Notify, None);
     let progress = |shown| Heard::Progress(exec("main"), shown);
     let on = |seconds: usize| vec![(1, output()); seconds];
-    let stories: Vec<(&str, Vec<(u64, Heard)>, Option<Attention>)> = vec![
+    let stories: Vec<(&str, Story, Option<Attention>)> = vec![
         ("nothing was heard", vec![], None),
         ("it writes", vec![(0, output())], Some(Working)),
         ("it wrote a while ago", vec![(0, output()), (9, Heard::Time)], Some(Working)),

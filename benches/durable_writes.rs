@@ -125,6 +125,7 @@ fn session(caller: usize) -> Session {
         idle_ms: None,
         exec_count: 0,
         oom_events: 0,
+        attention: None,
         snapshot: None,
         snapshots: 0,
         spec: Spec { env: env.map(|(k, v)| (k.to_owned(), Secret::new(v))).into(), ..Spec::default() },

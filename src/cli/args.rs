@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use super::args_attention::{NotifyArgs, WaitArgs};
 use super::args_events::{EventsArgs, HistoryArgs};
 use super::args_exec::{ExecsCommand, TerminalCommand};
 use super::args_session::{ListArgs, SessionCommand, SnapshotCommand};
@@ -106,6 +107,10 @@ pub(crate) enum Command {
     Terminal(TerminalCommand),
     /// Copy files between this machine and a session, or between two sessions
     Cp(CpArgs),
+    /// Wait until a session or its agent is as wanted
+    Wait(WaitArgs),
+    /// Say what a session's agent is doing
+    Notify(NotifyArgs),
     /// Show what has happened, and what happens
     Events(EventsArgs),
     /// Show what was done with a session: when, by whom, and how it ended

@@ -175,6 +175,9 @@ pub(crate) struct ListArgs {
     /// Only sessions of this agent
     #[arg(long)]
     pub(crate) agent: Option<String>,
+    /// How much to show: wide tells what each agent is doing, too
+    #[arg(short, long, value_name = "FORMAT", value_parser = ["wide"])]
+    pub(crate) output: Option<String>,
 }
 
 #[derive(Debug, Args)]

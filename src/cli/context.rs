@@ -204,6 +204,8 @@ impl Context {
             if !stopped && !matches!(error, CallError::Gone { .. }) {
                 return Err(error.into());
             }
+            // One that stops may still take connections.
+            sleep(SUCCESSOR_PAUSE);
             *client = self.come_back(stopped).map_err(|_| Failure::from(error))?;
         }
     }
@@ -292,7 +294,7 @@ fn doing(method: &str) -> &'static str {
         "session.rename" => "renaming",
         "session.import" => "importing",
         "snapshot.delete" => "deleting snapshots",
-        "exec.run" | "exec.wait" => "",
+        "exec.run" | "exec.wait" | "session.wait" => "",
         _ => "waiting for abxd",
     }
 }

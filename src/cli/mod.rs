@@ -1,6 +1,7 @@
 //! The command line: grammar, text and exit codes. All it knows of the daemon is the client.
 
 mod args;
+mod args_attention;
 mod args_events;
 mod args_exec;
 mod args_session;
@@ -83,6 +84,8 @@ fn perform(context: &Context, version: bool, command: Option<Command>, mcp: Mcp)
         Some(Command::Terminal(command)) => cmd::terminal::run(context, command),
         Some(Command::Attach(args)) => cmd::attach::run(context, args).map_err(Failure::for_exec),
         Some(Command::Cp(args)) => cmd::cp::run(context, &args),
+        Some(Command::Wait(args)) => cmd::wait::run(context, args),
+        Some(Command::Notify(args)) => cmd::notify::run(context, args),
         Some(Command::Events(args)) => cmd::events::run(context, args),
         Some(Command::History(args)) => cmd::events::history(context, args),
         Some(Command::Import(args)) => cmd::import::run(context, &args),

@@ -23,30 +23,59 @@ pub(crate) struct Listed<'a> {
     #[serde(borrow)]
     created_at: Cow<'a, str>,
     exec_count: u64,
+    #[serde(borrow, default)]
+    attention: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    attention_note: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    attention_at: Option<Cow<'a, str>>,
 }
+
+const NO_SESSIONS: &str = "No sessions found.";
 
 /// The table of `list`. The older command line's, to the letter.
 pub(crate) fn sessions(list: &[Listed<'_>], now: Timestamp) -> String {
     if list.is_empty() {
-        return "No sessions found.".to_owned();
+        return NO_SESSIONS.to_owned();
+    }
+    aligned(columns(), list.iter().map(|session| cells(session, now)))
+}
+
+/// The table of `list -o wide`.
+pub(crate) fn wide(list: &[Listed<'_>], now: Timestamp) -> String {
+    if list.is_empty() {
+        return NO_SESSIONS.to_owned();
     }
     let rows = list.iter().map(|session| {
-        [
-            clean(&session.name),
-            clean(&session.agent),
-            clean(&session.status),
-            duration_since(&session.created_at, now),
-            session.exec_count.to_string(),
-        ]
+        let [name, agent, status, duration, execs] = cells(session, now);
+        let text = |text: &Option<Cow<'_, str>>| text.as_deref().map(clean).unwrap_or_default();
+        let since = session.attention_at.as_deref().map(|at| duration_since(at, now)).unwrap_or_default();
+        [name, agent, status, duration, execs, text(&session.attention), since, text(&session.attention_note)]
     });
-    let columns = [
+    let [name, agent, status, duration, execs] = columns();
+    let attention = [Column::left("ATTENTION", 10), Column::left("SINCE", 8), Column::left("NOTE", 0)];
+    let [word, since, note] = attention;
+    aligned([name, agent, status, duration, execs, word, since, note], rows)
+}
+
+fn cells(session: &Listed<'_>, now: Timestamp) -> [String; 5] {
+    [
+        clean(&session.name),
+        clean(&session.agent),
+        clean(&session.status),
+        duration_since(&session.created_at, now),
+        session.exec_count.to_string(),
+    ]
+}
+
+fn columns() -> [Column; 5] {
+    [
         Column::left("NAME", 20),
         Column::left("AGENT", 10),
         Column::left("STATUS", 10),
         Column::left("DURATION", 12),
         Column::right("EXECS", 6),
-    ];
-    aligned(columns, rows)
+    ]
 }
 
 /// The table of `snapshot list`.
@@ -207,6 +236,9 @@ pub(crate) fn details(session: &Session, now: Timestamp) -> String {
     );
     add("last active", Some(session.last_active.clone()));
     add("connected", session.last_connected.clone());
+    add("attention", session.attention.as_ref().map(|word| word.as_str().to_owned()));
+    add("note", session.attention_note.clone());
+    add("since", session.attention_at.clone());
     add("timeout", session.timeout_ms.filter(|ms| *ms > 0).map(length));
     add("expires", session.expires_at.clone());
     add("idle", session.idle_ms.filter(|ms| *ms > 0).map(length));

@@ -5,6 +5,7 @@
 //! ends it at once.
 
 mod agents;
+mod attention;
 pub mod caller;
 pub mod clock;
 pub mod driver;
@@ -32,6 +33,7 @@ pub mod stream;
 mod tests;
 pub mod usage;
 pub mod verbs;
+mod wait;
 mod watch;
 
 use std::io;

@@ -31,6 +31,9 @@ pub const GUEST_DIR: &str = "/dev/.abx";
 /// The program in [`GUEST_DIR`], and in the directory that is mounted there.
 pub const GUEST_PROGRAM: &str = "abx-init";
 
+/// The name under which programs of the sandbox call it.
+pub const GUEST_TOOL: &str = "abx";
+
 /// The socket beside it, on which abxd listens.
 pub const GUEST_SOCKET: &str = "sock";
 

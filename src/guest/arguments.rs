@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
+use super::wire::Notice;
+
 /// The abstract name of the socket on which PID 1 waits for bridges.
 const NAME: &str = "abx-init";
 
@@ -14,8 +16,26 @@ pub(super) enum Role {
     Init(Init),
     /// What passes abxd's words on to PID 1, at this name.
     Bridge(String),
+    /// What tells PID 1 what a program is doing.
+    Notify(Notify),
     /// What says which build it is.
     Version,
+}
+
+/// What follows that name in the name at which programs say what they are doing.
+pub(super) const NOTICES: &str = "-notices";
+
+const NOTIFY_USAGE: &str = "abx notify [--state working|waiting|idle|done] [TEXT]";
+
+/// What to tell, and to whom.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Notify {
+    /// Where PID 1 listens, an abstract name.
+    pub(super) to: String,
+    /// What the program is doing: one of the constants of [`Notice`].
+    pub(super) state: u8,
+    /// One line.
+    pub(super) text: String,
 }
 
 /// How to be PID 1.
@@ -33,6 +53,18 @@ pub(super) struct Init {
     pub(super) main: Vec<Vec<u8>>,
 }
 
+/// Reads the arguments of the program under the name that users call.
+///
+/// # Errors
+/// A line that says what is wrong.
+pub(super) fn parse_abx(mut arguments: impl Iterator<Item = OsString>) -> Result<Role, String> {
+    match arguments.next().as_ref().and_then(|word| word.to_str()) {
+        Some("notify") => notify(arguments).map(Role::Notify),
+        Some("--version" | "-V") => Ok(Role::Version),
+        _ => Err(format!("in a sandbox, abx knows this alone: {NOTIFY_USAGE}")),
+    }
+}
+
 /// Reads the arguments after the program's name. `is_first` is whether this is PID 1, which alone waits for bridges
 /// unless it is told to.
 ///
@@ -43,8 +75,9 @@ pub(super) fn parse(arguments: impl Iterator<Item = OsString>, is_first: bool) -
     match arguments.next().as_ref().and_then(|role| role.to_str()) {
         Some("init") => init(arguments, is_first).map(Role::Init),
         Some("bridge") => bridge(arguments).map(Role::Bridge),
+        Some("notify") => notify(arguments).map(Role::Notify),
         Some("--version") => Ok(Role::Version),
-        _ => Err("the first argument is `init`, `bridge` or `--version`".to_owned()),
+        _ => Err("the first argument is `init`, `bridge`, `notify` or `--version`".to_owned()),
     }
 }
 
@@ -75,6 +108,37 @@ fn bridge(mut arguments: impl Iterator<Item = OsString>) -> Result<String, Strin
     }
 }
 
+fn notify(mut arguments: impl Iterator<Item = OsString>) -> Result<Notify, String> {
+    let mut notify = Notify { to: format!("{NAME}{NOTICES}"), state: Notice::WAITING, text: String::new() };
+    let mut words = Vec::new();
+    let mut options = true;
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().ok_or_else(|| format!("{} needs a value", argument.display()));
+        match argument.to_str() {
+            Some("--state") if options => notify.state = state(&text(value()?)?)?,
+            Some("--to") if options => notify.to = format!("{}{NOTICES}", text(value()?)?),
+            Some("--") if options => options = false,
+            Some(option) if options && option.starts_with("--") => {
+                return Err(format!("there is no option {option}: {NOTIFY_USAGE}"));
+            }
+            _ => words.push(argument.to_string_lossy().into_owned()),
+        }
+    }
+    notify.text = words.join(" ");
+    Ok(notify)
+}
+
+fn state(word: &str) -> Result<u8, String> {
+    let states = [
+        ("working", Notice::WORKING),
+        ("waiting", Notice::WAITING),
+        ("idle", Notice::IDLE),
+        ("done", Notice::DONE),
+    ];
+    let found = states.iter().find(|(name, _)| *name == word);
+    found.map(|(_, state)| *state).ok_or_else(|| format!("there is no state {word:?}: {NOTIFY_USAGE}"))
+}
+
 fn text(value: OsString) -> Result<String, String> {
     value.into_string().map_err(|value| format!("{} is not UTF-8", value.display()))
 }
@@ -101,6 +165,21 @@ mod tests {
         assert_eq!(parse("bridge"), Ok(Role::Bridge("abx-init".to_owned())));
         assert_eq!(parse("bridge --to x"), Ok(Role::Bridge("x".to_owned())));
         assert_eq!(parse("--version"), Ok(Role::Version));
+    }
+
+    #[test]
+    fn a_notice_is_read_under_both_names() {
+        let notice = |state, text: &str| {
+            let to = "abx-init-notices".to_owned();
+            Ok(Role::Notify(Notify { to, state, text: text.to_owned() }))
+        };
+        let abx = |line: &str| parse_abx(line.split(' ').map(OsString::from));
+        assert_eq!(abx("notify"), notice(Notice::WAITING, ""));
+        assert_eq!(abx("notify --state idle all is done"), notice(Notice::IDLE, "all is done"));
+        assert_eq!(parse("notify --state working -- --state"), notice(Notice::WORKING, "--state"));
+        for line in ["notify --state asleep", "notify --stat", "ls", "init", ""] {
+            assert!(abx(line).is_err_and(|text| text.contains("abx notify [--state")), "{line:?}");
+        }
     }
 
     #[test]

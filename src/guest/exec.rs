@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::SigSet;
@@ -45,17 +46,17 @@ pub(super) struct Started {
     pub(super) input: Option<OwnedFd>,
 }
 
-/// Starts what `run` says.
+/// Starts what `run` says. `tools` is a directory of programs that it finds where the sandbox has none of their name.
 ///
 /// # Errors
 /// Why it does not run, as abxd hears it.
-pub(super) fn start(run: &Run, rights: &Rights) -> Result<Started, Failed> {
+pub(super) fn start(run: &Run, rights: &Rights, tools: Option<&Path>) -> Result<Started, Failed> {
     let user = user_of(run, rights)?;
     let program = run.argv.first().filter(|program| !program.is_empty());
     let program = program.ok_or_else(|| failed(Failed::NOT_FOUND, "no command was given".to_owned()))?;
     let mut command = Command::new(OsStr::from_bytes(program));
     command.args(run.argv[1..].iter().map(|arg| OsStr::from_bytes(arg)));
-    set_environment(&mut command, run, &user);
+    set_environment(&mut command, run, &user, tools);
     let owner = run.user.as_ref().map(|_| Uid::from_raw(user.uid));
     let ends = match run.tty {
         Some(size) => on_a_terminal(&mut command, size, owner),
@@ -83,11 +84,12 @@ fn user_of(run: &Run, rights: &Rights) -> Result<User, Failed> {
 }
 
 /// The defaults come first, so that what was given wins.
-fn set_environment(command: &mut Command, run: &Run, user: &User) {
+fn set_environment(command: &mut Command, run: &Run, user: &User, tools: Option<&Path>) {
     command.env_clear();
     let has_home = run.env.iter().any(|pair| pair.starts_with(b"HOME="));
     let home = if has_home { Cow::Borrowed("") } else { homes::of(user) };
-    command.env("PATH", PATH).env("HOME", &*home).env("USER", &user.name).env("LOGNAME", &user.name);
+    let path = run.env.iter().rev().find_map(|pair| pair.strip_prefix(b"PATH=")).unwrap_or(PATH.as_bytes());
+    command.env("HOME", &*home).env("USER", &user.name).env("LOGNAME", &user.name);
     if run.tty.is_some() {
         command.env("TERM", "xterm-256color");
     }
@@ -96,7 +98,18 @@ fn set_environment(command: &mut Command, run: &Run, user: &User) {
         let Some(at) = pair.iter().skip(1).position(|&b| b == b'=') else { continue };
         command.env(OsStr::from_bytes(&pair[..=at]), OsStr::from_bytes(&pair[at + 2..]));
     }
+    command.env("PATH", OsStr::from_bytes(&with_tools(path, tools)));
     command.env(EXEC_MARK, &run.id);
+}
+
+/// Last, so that a program of the sandbox comes first. An empty place would be the working directory.
+fn with_tools<'a>(path: &'a [u8], tools: Option<&Path>) -> Cow<'a, [u8]> {
+    let tools = tools.map(|tools| tools.as_os_str().as_bytes());
+    match tools.filter(|tools| !path.split(|b| *b == b':').any(|place| place == *tools)) {
+        Some(tools) if path.is_empty() => tools.to_vec().into(),
+        Some(tools) => [path, b":", tools].concat().into(),
+        None => path.into(),
+    }
 }
 
 type Ends = ([Option<OwnedFd>; 2], Option<OwnedFd>);
@@ -271,7 +284,17 @@ mod tests {
     }
 
     fn why(run: &Run) -> u8 {
-        start(run, &rights()).expect_err("it does not run").why
+        start(run, &rights(), None).expect_err("it does not run").why
+    }
+
+    #[test]
+    fn what_abx_brings_is_looked_for_last() {
+        let place = |path: &str, tools: Option<&str>| {
+            String::from_utf8(with_tools(path.as_bytes(), tools.map(Path::new)).into_owned()).unwrap()
+        };
+        assert_eq!(place("/bin:/usr/bin", Some("/dev/.abx")), "/bin:/usr/bin:/dev/.abx");
+        assert_eq!(place("/dev/.abx:/bin", Some("/dev/.abx")), "/dev/.abx:/bin");
+        assert_eq!((place("/bin", None), place("", Some("/t"))), ("/bin".to_owned(), "/t".to_owned()));
     }
 
     #[test]
@@ -290,10 +313,10 @@ mod tests {
 
     #[test]
     fn the_line_for_the_user_names_what_is_missing() {
-        let text = start(&run(&["no-such-program"]), &rights()).unwrap_err().text;
+        let text = start(&run(&["no-such-program"]), &rights(), None).unwrap_err().text;
         assert_eq!(text, "there is no program \"no-such-program\" in the sandbox");
         let away = Run { cwd: Some(b"/no/where".to_vec()), ..run(&["true"]) };
-        let text = start(&away, &rights()).unwrap_err().text;
+        let text = start(&away, &rights(), None).unwrap_err().text;
         assert_eq!(text, "cannot enter the working directory \"/no/where\": no such file or directory");
     }
 }

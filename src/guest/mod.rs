@@ -21,6 +21,8 @@ mod inside {
     mod homes;
     mod input;
     mod link;
+    mod notices;
+    mod notify;
     mod oom;
     mod poller;
     mod processes;

@@ -25,6 +25,8 @@ pub(super) enum Token {
     Listener,
     /// A screen has an answer.
     Screens,
+    /// A program of the sandbox says something.
+    Notices,
     /// Output of a command: 0 is standard output or the terminal, 1 standard error.
     Output(Key, usize),
     /// Input of a command.
@@ -41,13 +43,14 @@ impl Token {
             Self::Screens => (0, 4),
             Self::Output(key, which) => (key, if which == 0 { 5 } else { 6 }),
             Self::Input(key) => (key, 7),
+            Self::Notices => (0, 8),
         };
-        key << 3 | kind
+        key << 4 | kind
     }
 
     fn decode(data: u64) -> Self {
-        let key = data >> 3;
-        match data & 7 {
+        let key = data >> 4;
+        match data & 15 {
             0 => Self::Link,
             1 => Self::Signals,
             2 => Self::Directory,
@@ -55,7 +58,8 @@ impl Token {
             4 => Self::Screens,
             5 => Self::Output(key, 0),
             6 => Self::Output(key, 1),
-            _ => Self::Input(key),
+            7 => Self::Input(key),
+            _ => Self::Notices,
         }
     }
 }
@@ -158,6 +162,7 @@ mod tests {
             Token::Directory,
             Token::Listener,
             Token::Screens,
+            Token::Notices,
             Token::Output(9, 0),
             Token::Output(1 << 40, 1),
             Token::Input(3),

@@ -145,6 +145,15 @@ fn process(pid: u32) -> Option<Process> {
     (state != "Z" && state != "X").then_some(Process { pid, parent, session })
 }
 
+/// The id of the command that a process is of, by its mark.
+pub(super) fn command_of(pid: u32) -> Option<String> {
+    let environment = environment(pid)?;
+    let mut variables = environment.split(|&b| b == 0);
+    let id =
+        variables.find_map(|variable| variable.strip_prefix(EXEC_MARK.as_bytes())?.strip_prefix(b"="))?;
+    String::from_utf8(id.to_vec()).ok()
+}
+
 fn carries(pid: u32, mark: &[u8]) -> bool {
     environment(pid).is_some_and(|bytes| bytes.split(|&b| b == 0).any(|variable| variable == mark))
 }
@@ -202,6 +211,7 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(!of_command(family("test-mar", u32::MAX - 1)).contains(&marked.id()));
+        assert_eq!(command_of(marked.id()).as_deref(), Some("test-mark"));
         let mut shell = Command::new("sh")
             .args(["-c", "env -i sleep 60 & echo $!; wait"])
             .stdout(Stdio::piped())

@@ -79,6 +79,7 @@ impl Guest {
     fn agree(&mut self, welcome: Welcome) -> Result<(), Lost> {
         let link = self.link.as_mut().filter(|link| !link.welcome && welcome.version == VERSION);
         link.ok_or(Lost)?.welcome = true;
+        self.tell_the_rest();
         Ok(())
     }
 
@@ -157,7 +158,7 @@ impl Guest {
     /// Starts a command and takes it into the table.
     pub(super) fn start(&mut self, run: &Run) -> Result<(Key, u32), Failed> {
         let kills_before = self.oom.so_far();
-        let started = exec::start(run, &self.rights)?;
+        let started = exec::start(run, &self.rights, self.tools.as_deref())?;
         let pid = started.pid;
         self.childless = false;
         let terminal = run.tty.map(|size| Terminal::new(size, run.scrollback, self.waker()));

@@ -6,6 +6,7 @@
 
 mod model;
 mod modes;
+mod signals;
 mod split;
 mod styles;
 #[cfg(test)]
@@ -49,6 +50,8 @@ pub(crate) enum Answer {
         /// The screen.
         screen: wire::Screen,
     },
+    /// The program rang, or said something. At most so many a second that one who looks late finds few.
+    Heard(wire::Notice),
     /// There is room again, after [`Screen::feed`] said that there was none.
     Room,
 }
@@ -214,7 +217,8 @@ impl Guarded {
     fn work(&mut self, job: Job, shared: &Shared) {
         match job {
             Job::Feed(bytes) => {
-                self.with(|model| model.process(&bytes));
+                let heard = self.with(|model| model.process(&bytes)).unwrap_or_default();
+                heard.into_iter().for_each(|notice| shared.answer(Answer::Heard(notice)));
                 shared.fed(bytes.len());
             }
             Job::Resize(size) => {

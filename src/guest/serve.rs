@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -13,15 +14,16 @@ use super::command::{Read, Turn};
 use super::dial::Dialer;
 use super::exec::Rights;
 use super::link::Link;
+use super::notices::Mailbox;
 use super::oom::OomCount;
 use super::poller::{Interest, Key, Poller, Token, Watched};
 use super::processes;
 use super::reap::{Reaped, Signals, reap};
 use super::stop::Stop;
 use super::table::Table;
-use super::terminal::{Asker, Shown};
+use super::terminal::{Asker, News, Shown};
 use super::timers::{Timer, Timers};
-use super::wire::{Failed, Hello, Kind, NO_STREAM, Payload, VERSION};
+use super::wire::{Failed, Hello, Kind, NO_STREAM, Notice, Payload, VERSION};
 
 /// How long a command that was asked to end has for it.
 const TERM_GRACE: Duration = Duration::from_secs(5);
@@ -51,6 +53,10 @@ pub(super) struct Guest {
     pub(super) oom: OomCount,
     pub(super) timers: Timers,
     pub(super) stop: Option<Stop>,
+    /// Where programs of the sandbox say what they are doing.
+    pub(super) mailbox: Mailbox,
+    /// What is found by programs of the sandbox when they look for `abx`.
+    pub(super) tools: Option<PathBuf>,
     /// Whether there is no child at all.
     pub(super) childless: bool,
     dialer: Dialer,
@@ -69,7 +75,13 @@ impl Guest {
     ///
     /// # Errors
     /// When the system has no descriptor left.
-    pub(super) fn new(poller: Poller, rights: Rights, dialer: Dialer, signals: Signals) -> io::Result<Self> {
+    pub(super) fn new(
+        poller: Poller,
+        rights: Rights,
+        dialer: Dialer,
+        mailbox: Mailbox,
+        signals: Signals,
+    ) -> io::Result<Self> {
         let eventfd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let mut screens = Watched::new(eventfd, Token::Screens);
         poller.set(&mut screens, Interest { read: true, write: false });
@@ -84,6 +96,8 @@ impl Guest {
             oom: OomCount::new(),
             timers: Timers::default(),
             stop: None,
+            mailbox,
+            tools: super::notify::tools(),
             childless: true,
             dialer,
             signals,
@@ -171,6 +185,7 @@ impl Guest {
                 }
             }
             Token::Directory => self.dialer.directory_changed(),
+            Token::Notices => self.take_notices(),
             Token::Listener => {
                 if let Some(socket) = self.dialer.accept() {
                     self.lose_link();
@@ -242,11 +257,18 @@ impl Guest {
     fn read(&mut self, key: Key, which: usize) {
         let Some(command) = self.table.get(key) else { return };
         let read = command.read(which);
-        let news = matches!(read, Read::Bytes(_))
-            && command.terminal.as_mut().is_some_and(|terminal| terminal.is_news(Instant::now()));
-        let id = news.then(|| command.record.id.clone());
+        let terminal = command.terminal.as_mut().filter(|_| matches!(read, Read::Bytes(_)));
+        let news = terminal.map(|terminal| terminal.wrote(Instant::now()));
         self.touch(key);
-        if let Some(id) = id {
+        match news {
+            Some(News::Now) => self.tell_active(key),
+            Some(News::At(at)) => self.timers.add(at, Timer::Active(key)),
+            Some(News::Known) | None => {}
+        }
+    }
+
+    fn tell_active(&mut self, key: Key) {
+        if let Some(id) = self.table.get(key).map(|command| command.record.id.clone()) {
             self.say(Kind::Active, NO_STREAM, id.as_bytes());
         }
     }
@@ -267,6 +289,10 @@ impl Guest {
                 }
             }
             Shown::Peeked(asker, screen) if asker.generation == self.generation => self.show(asker, screen),
+            Shown::Heard(notice) => {
+                let exec = self.table.get(key).map(|command| command.record.id.clone()).unwrap_or_default();
+                self.tell(Notice { exec, ..notice });
+            }
             Shown::Painted(..) | Shown::Peeked(..) => {}
         }
     }
@@ -334,6 +360,12 @@ impl Guest {
             Timer::Lower(key) => {
                 if let Some(command) = self.table.get(key) {
                     command.lower();
+                }
+            }
+            Timer::Active(key) => {
+                let terminal = self.table.get(key).and_then(|command| command.terminal.as_mut());
+                if terminal.is_some_and(|terminal| terminal.is_due(at)) {
+                    self.tell_active(key);
                 }
             }
             Timer::Leave => {}

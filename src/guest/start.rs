@@ -2,19 +2,22 @@
 
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use rustix::process::{Resource, Rlimit};
 
-use super::arguments::{Init, Role, parse};
-use super::bridge;
+use super::arguments::{Init, Role, parse, parse_abx};
 use super::dial::Dialer;
 use super::exec::Rights;
+use super::notices::Mailbox;
+use super::notify::TOOL;
 use super::poller::Poller;
 use super::reap::{Signals, adopt_orphans};
 use super::serve::Guest;
 use super::stop::MAIN;
 use super::wire::Run;
+use super::{bridge, notify};
 
 /// The build, as `--version` prints it.
 pub(super) const BUILD: &str = concat!("abx-init ", env!("CARGO_PKG_VERSION"));
@@ -30,10 +33,18 @@ const SETGID_SETUID: u64 = 1 << 6 | 1 << 7;
 
 /// Runs what the arguments say.
 pub(in crate::guest) fn run() -> ExitCode {
-    let role = parse(std::env::args_os().skip(1), std::process::id() == 1);
+    let mut arguments = std::env::args_os();
+    let name = arguments.next().map(PathBuf::from).unwrap_or_default();
+    let name = if name.file_name().is_some_and(|name| name == TOOL) { TOOL } else { "abx-init" };
+    let role = match name {
+        TOOL => parse_abx(arguments),
+        _ => parse(arguments, std::process::id() == 1),
+    };
+    let complain = |text: &str| complain(name, text);
     let done = match role {
         Ok(Role::Init(init)) => serve(init),
         Ok(Role::Bridge(name)) => bridge::run(&name).map(|()| ExitCode::SUCCESS),
+        Ok(Role::Notify(notify)) => notify::run(&notify).map(|()| ExitCode::SUCCESS),
         Ok(Role::Version) => writeln!(io::stdout(), "{BUILD}").map(|()| ExitCode::SUCCESS),
         Err(text) => {
             complain(&text);
@@ -46,10 +57,10 @@ pub(in crate::guest) fn run() -> ExitCode {
     })
 }
 
-/// Says something in the engine's log of the sandbox.
-fn complain(text: &str) {
+/// Says something to whoever called, or in the engine's log of the sandbox.
+fn complain(name: &str, text: &str) {
     // Without anywhere to say it there is nobody to hear it.
-    let _ = writeln!(io::stderr(), "abx-init: {text}");
+    let _ = writeln!(io::stderr(), "{name}: {text}");
 }
 
 fn serve(init: Init) -> io::Result<ExitCode> {
@@ -60,11 +71,12 @@ fn serve(init: Init) -> io::Result<ExitCode> {
     let rights = rights();
     let poller = Poller::new()?;
     let dialer = Dialer::new(init.dial.clone(), init.listen.as_deref(), rights.uid, &poller);
-    let mut guest = Guest::new(poller, rights, dialer, signals)?;
+    let mailbox = Mailbox::open(init.listen.as_deref(), &poller);
+    let mut guest = Guest::new(poller, rights, dialer, mailbox, signals)?;
     if !init.main.is_empty()
         && let Err(text) = guest.start_main(&main_program(init))
     {
-        complain(&text);
+        complain("abx-init", &text);
     }
     guest.serve()
 }

@@ -83,13 +83,28 @@ pub(super) enum Shown {
     Painted(Asker, Vec<u8>),
     /// Its text; none when there is no model.
     Peeked(Asker, Option<wire::Screen>),
+    /// What its program says, for whoever is there.
+    Heard(wire::Notice),
 }
 
 /// A terminal.
 pub(super) struct Terminal {
     size: Size,
     model: Model,
+    /// When it was last told that it writes, and whether it wrote since.
     active: Option<Instant>,
+    untold: bool,
+}
+
+/// When it is to be told that a terminal writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum News {
+    /// Now.
+    Now,
+    /// Then, once.
+    At(Instant),
+    /// It is going to be told.
+    Known,
 }
 
 enum Model {
@@ -123,7 +138,7 @@ impl Terminal {
         let size = bounded(size);
         let screen = wake.and_then(|wake| Screen::start(size, scrollback, wake));
         let model = screen.map_or(Model::None, |screen| Model::Live { screen, room: true });
-        Self { size, model, active: None }
+        Self { size, model, active: None, untold: false }
     }
 
     /// Its size.
@@ -145,13 +160,28 @@ impl Terminal {
         }
     }
 
-    /// Whether it is to be told now that it writes.
-    pub(super) fn is_news(&mut self, now: Instant) -> bool {
-        let news = self.active.is_none_or(|last| now.duration_since(last) >= ACTIVE_EVERY);
-        if news {
+    /// It wrote something: when that is to be told.
+    pub(super) fn wrote(&mut self, now: Instant) -> News {
+        match self.active.map(|last| last + ACTIVE_EVERY).filter(|next| *next > now) {
+            None => {
+                (self.active, self.untold) = (Some(now), false);
+                News::Now
+            }
+            Some(_) if self.untold => News::Known,
+            Some(next) => {
+                self.untold = true;
+                News::At(next)
+            }
+        }
+    }
+
+    /// Whether it wrote something that is to be told now.
+    pub(super) fn is_due(&mut self, now: Instant) -> bool {
+        let due = std::mem::take(&mut self.untold);
+        if due {
             self.active = Some(now);
         }
-        news
+        due
     }
 
     /// Changes its size; `ours` is our side, if it is still open.
@@ -227,6 +257,7 @@ impl Terminal {
                 (Answer::Peeked { token, screen }, _) => {
                     shown.push(Shown::Peeked(Asker::of(token), Some(screen)));
                 }
+                (Answer::Heard(notice), _) => shown.push(Shown::Heard(notice)),
                 (Answer::Room, _) => {}
             }
         }
@@ -315,6 +346,20 @@ mod tests {
             );
             assert!(terminal.redraw(asker(3), 0).is_some(), "now it is known at once");
         }
+    }
+
+    #[test]
+    fn the_first_of_what_it_writes_is_told_at_once_and_the_last_within_a_second() {
+        let mut terminal = Terminal::new(Size { cols: 1, rows: 1 }, 0, Err(io::ErrorKind::Other.into()));
+        let began = Instant::now();
+        let after = |ms| began + Duration::from_millis(ms);
+        assert_eq!(terminal.wrote(began), News::Now);
+        assert_eq!(terminal.wrote(after(200)), News::At(after(1000)));
+        assert_eq!(terminal.wrote(after(900)), News::Known);
+        assert!(terminal.is_due(after(1000)) && !terminal.is_due(after(1001)));
+        assert_eq!(terminal.wrote(after(1500)), News::At(after(2000)));
+        assert_eq!(terminal.wrote(after(2500)), News::Now);
+        assert!(!terminal.is_due(after(2600)), "it was told meanwhile");
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub(super) enum Timer {
     Orphan(Key),
     /// A command was asked to end and had its time.
     Kill(Key),
+    /// A terminal wrote something that was not told yet.
+    Active(Key),
     /// A terminal's program has ended and the terminal has not.
     HangUp(Key),
     /// What a command's followers got has arrived, or will be asked for no more.

@@ -25,8 +25,8 @@ mod tests;
 use std::fmt;
 
 pub use messages::{
-    Credit, Entry, Exited, Failed, Follow, Following, Hello, Oom, Peek, Run, Screen, Signal, Size, Started,
-    Welcome,
+    Credit, Entry, Exited, Failed, Follow, Following, Hello, Notice, Oom, Peek, Run, Screen, Signal, Size,
+    Started, Welcome,
 };
 
 /// The variable that marks a command and all that it starts with the command's id.
@@ -150,10 +150,12 @@ kinds! {
     /// From the guest, on stream 0: [`Entry`] of a command that has just ended.
     Ended = 75,
     /// From the guest, on stream 0, at most once a second per terminal: an id as text, of a terminal that wrote
-    /// something.
+    /// something in the last second.
     Active = 76,
     /// From the guest, on stream 0: [`Oom`].
     Oom = 77,
+    /// From the guest, on stream 0: [`Notice`]. Of what a terminal writes at most one bell a second and five others.
+    Notice = 78,
 }
 
 /// A frame's header.

@@ -3,6 +3,7 @@
 //! Events are derived from rows, before and after, and never written by hand beside a change: none can be forgotten, and
 //! none tells what did not happen.
 
+use super::attention::{Attention, Source};
 use super::exec::{End, Exec};
 use super::id::{SessionId, Timestamp};
 use super::session::{Session, Snapshot, SnapshotState, words};
@@ -24,6 +25,8 @@ words! {
         SessionChanged = "session.changed",
         /// The kernel killed something in it for want of memory.
         SessionOom = "session.oom",
+        /// Its agent works, waits for its user, is idle or done.
+        SessionAttention = "session.attention",
         /// It is gone.
         SessionDeleted = "session.deleted",
         /// A snapshot is there.
@@ -169,12 +172,28 @@ fn changed(old: &Session, new: &Session) -> Vec<Told> {
         let data = vec![("oom_events", Fact::count(new.oom_events))];
         all.push(Told { kind: EventKind::SessionOom, data });
     }
+    all.extend(attention(old, new));
     let fields = other_fields(old, new);
     if !fields.is_empty() {
         let data = vec![("fields", Fact::Texts(fields))];
         all.push(Told { kind: EventKind::SessionChanged, data });
     }
     all
+}
+
+fn attention(old: &Session, new: &Session) -> Option<Told> {
+    let seen =
+        |row: &Session| row.attention.as_ref().map(|noted| (noted.state, noted.source, noted.note.clone()));
+    let (before, after) = (seen(old), seen(new));
+    let word =
+        |seen: &Option<(Attention, Source, _)>| Fact::maybe(seen.as_ref().map(|(state, ..)| state.as_str()));
+    let data = vec![
+        ("from", word(&before)),
+        ("to", word(&after)),
+        ("note", Fact::maybe(after.as_ref().and_then(|(.., note)| note.as_deref()))),
+        ("source", Fact::maybe(after.as_ref().map(|(_, source, _)| source.as_str()))),
+    ];
+    (before != after).then_some(Told { kind: EventKind::SessionAttention, data })
 }
 
 /// The fields that differ and have no event of their own, as the wire names them.
@@ -341,6 +360,7 @@ fn encoded_len(c: char) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::attention::Noted;
     use crate::model::id::ExecId;
     use crate::model::session::tests::sample;
     use crate::model::session::{Operation, Reason, Status};
@@ -368,6 +388,34 @@ mod tests {
         assert_eq!(fact(&told[0], "reason"), &Fact::text("idle"));
         assert_eq!(fact(&told[1], "operation"), &Fact::text("save"));
         assert_eq!(fact(&told[2], "fields"), &Fact::Texts(vec!["expires_at".to_owned()]));
+    }
+
+    #[test]
+    fn what_an_agent_is_doing_is_told_when_it_is_something_else() {
+        let noted = |state, note: Option<&str>, at| Noted {
+            state,
+            source: Source::Osc9,
+            note: note.map(str::to_owned),
+            exec: None,
+            at: Timestamp(at),
+        };
+        let none = sample("a");
+        let works = Session { attention: Some(noted(Attention::Working, None, 1)), ..none.clone() };
+        let waits = Session { attention: Some(noted(Attention::Waiting, Some("which?"), 2)), ..none.clone() };
+        let told = of_session(Some(&works), Some(&waits));
+        assert_eq!(kinds(&told), ["session.attention"]);
+        assert_eq!(
+            (fact(&told[0], "from"), fact(&told[0], "to")),
+            (&Fact::text("working"), &Fact::text("waiting"))
+        );
+        assert_eq!(
+            (fact(&told[0], "note"), fact(&told[0], "source")),
+            (&Fact::text("which?"), &Fact::text("osc9"))
+        );
+        let told = of_session(Some(&waits), Some(&none));
+        assert_eq!((fact(&told[0], "to"), fact(&told[0], "source")), (&Fact::Nothing, &Fact::Nothing));
+        let later = Session { attention: Some(noted(Attention::Working, None, 9)), ..none };
+        assert_eq!(of_session(Some(&works), Some(&later)), []);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Reads no clock, no environment and no files, awaits nothing, and names neither SQL nor Docker. Whoever calls it
 //! passes the time in.
 
+pub mod attention;
 pub mod event;
 pub mod exec;
 pub mod id;
@@ -10,3 +11,4 @@ pub mod limits;
 pub mod reconcile;
 pub mod session;
 pub mod step;
+pub mod until;

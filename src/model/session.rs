@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use super::attention::Noted;
 use super::id::{SessionId, SessionName, SnapshotId, Timestamp, sandbox_name};
 
 macro_rules! words {
@@ -310,6 +311,9 @@ pub struct Session {
     pub exec_count: u64,
     /// Kills for want of memory.
     pub oom_events: u64,
+    /// What its agent is doing; none until something of it was heard since the sandbox came up. Dropped by the store with
+    /// what ran in the sandbox.
+    pub attention: Option<Noted>,
     /// Name of the newest snapshot. Kept by the store from the snapshot rows.
     pub snapshot: Option<String>,
     /// Number of snapshots. Kept by the store from the snapshot rows.
@@ -349,6 +353,7 @@ impl Session {
             idle_ms: None,
             exec_count: 0,
             oom_events: 0,
+            attention: None,
             snapshot: None,
             snapshots: 0,
             spec: Spec::default(),

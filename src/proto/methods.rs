@@ -16,7 +16,8 @@ use super::files::{
 };
 use super::sessions::{
     DeleteParams, DeleteResult, ForkParams, ImportOutcome, ImportParams, ListParams, NameParams,
-    RenameParams, ResumeParams, SaveParams, SaveResult, StartParams, StopParams, UpdateParams,
+    NotifyParams, RenameParams, ResumeParams, SaveParams, SaveResult, StartParams, StopParams, UpdateParams,
+    WaitParams, WaitResult,
 };
 use super::snapshots::{SnapshotDeleteParams, SnapshotListParams};
 use super::types::{Session, Snapshot, StoreDeleteResult, StoreListParams, StoreNameParams, StoreRow};
@@ -130,6 +131,11 @@ methods! {
     SessionUpdate = "session.update" (UpdateParams) -> Session,
         [SessionNotFound, StoreFull, StoreBusy],
         "Changes timeout, idle time or metadata. One call makes one change: all of it or none.";
+    SessionNotify = "session.notify" (NotifyParams) -> Session,
+        [SessionNotFound, WrongState, Busy, SandboxLost, StoreFull, StoreBusy],
+        "Says what the session's agent is doing. What is said holds against what the agent writes next.";
+    SessionWait = "session.wait" (WaitParams) -> WaitResult, [SessionNotFound],
+        "Waits until a session or its agent is as wanted.";
     SessionImport = "session.import" (ImportParams) -> Vec<ImportOutcome>,
         [StoreFull, StoreBusy],
         "Takes over rows of the older tools. Adopts a container that still exists; never overwrites a row.";

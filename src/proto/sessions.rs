@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::types::{Limits, Mount, Network, Port, Profile, Session, Snapshot, Status, StoreRow};
+use super::types::{
+    Attention, Limits, Mount, Network, Port, Profile, Session, Snapshot, Status, StoreRow, WaitFor,
+};
 
 /// A session's name, or its sandbox's name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,6 +137,44 @@ pub struct ResumeParams {
     /// Id for progress notifications.
     #[serde(default)]
     pub op: Option<String>,
+}
+
+/// What a session's agent is doing, as somebody says who knows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct NotifyParams {
+    /// The session, which runs.
+    pub name: String,
+    /// `waiting` if absent.
+    #[serde(default)]
+    pub state: Option<Attention>,
+    /// One line; what is longer than 512 bytes is cut.
+    #[serde(default)]
+    pub text: Option<String>,
+}
+
+/// What to wait for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct WaitParams {
+    /// The session, whatever it is renamed to.
+    pub name: String,
+    /// Until when. What is so already is not waited for.
+    #[serde(rename = "for")]
+    pub until: WaitFor,
+    /// Give up after this many milliseconds; never if absent or 0.
+    #[serde(default)]
+    pub timeout_ms: Option<u64>,
+}
+
+/// What came of waiting.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct WaitResult {
+    /// Whether it is so; false when the time is up.
+    pub reached: bool,
+    /// The session as it was then; null when it is deleted and that, or its exit, was waited for.
+    pub session: Option<Session>,
 }
 
 /// What to delete.

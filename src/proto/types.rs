@@ -52,6 +52,20 @@ wire_enum! {
 }
 
 wire_enum! {
+    /// What a session's agent is doing.
+    Attention {
+        /// It is at work.
+        Working = "working",
+        /// It waits for its user.
+        Waiting = "waiting",
+        /// It has stopped to work.
+        Idle = "idle",
+        /// Its program has ended, or it says that it has finished.
+        Done = "done",
+    }
+}
+
+wire_enum! {
     /// Why a session does not run.
     Reason {
         /// Someone stopped it.
@@ -90,6 +104,34 @@ wire_enum! {
         Bridge = "bridge",
         /// No network but loopback.
         None = "none",
+    }
+}
+
+wire_enum! {
+    /// What is waited for.
+    WaitFor {
+        /// Its agent works.
+        Working = "working",
+        /// Its agent waits for its user.
+        Waiting = "waiting",
+        /// Its agent has stopped to work.
+        Idle = "idle",
+        /// Its agent has finished.
+        Done = "done",
+        /// Somebody should look: its agent waits or has finished.
+        Attention = "attention",
+        /// Its agent's program has ended, or its sandbox has.
+        Exit = "exit",
+        /// Its sandbox runs.
+        Running = "running",
+        /// Its sandbox is frozen.
+        Paused = "paused",
+        /// Its sandbox is stopped.
+        Stopped = "stopped",
+        /// It is saved.
+        Saved = "saved",
+        /// It is gone.
+        Deleted = "deleted",
     }
 }
 
@@ -188,6 +230,15 @@ pub struct Session {
     pub exec_count: u64,
     /// How often the kernel ended something in it for want of memory.
     pub oom_events: u64,
+    /// What its agent is doing; null until something of it was heard since the sandbox came up.
+    #[serde(default)]
+    pub attention: Option<Attention>,
+    /// One line that came with it, from inside the sandbox.
+    #[serde(default)]
+    pub attention_note: Option<String>,
+    /// Since when.
+    #[serde(default)]
+    pub attention_at: Option<String>,
     /// The newest snapshot's name.
     pub snapshot: Option<String>,
     /// Number of snapshots.

@@ -13,7 +13,8 @@ use rusqlite::{Connection, Error, Row};
 use super::rows::state_word;
 use super::view::{Draft, View};
 use super::{events, execs};
-use crate::model::id::{SessionId, SessionName, SnapshotId, Timestamp};
+use crate::model::attention::{Attention, Noted, Source};
+use crate::model::id::{ExecId, SessionId, SessionName, SnapshotId, Timestamp};
 use crate::model::session::{
     EngineKind, Excluded, External, Limits, Mount, Network, Operation, Port, Profile, Reason, Runtime,
     Secret, Session, Snapshot, SnapshotState, Spec, Status,
@@ -109,7 +110,8 @@ fn load_snapshots(conn: &Connection, view: &mut View) -> rusqlite::Result<()> {
 const SESSIONS: &str = "SELECT
     id, name, sandbox, sandbox_id, engine, agent, template, image, image_id, status, operation, reason, created_at,
     last_active, last_connected, expires_at, timeout_ms, idle_ms, exec_count, oom_events, cpu_millis, memory_bytes,
-    pids, network, profile, run_as, external_origin, external_status, external_extra, revision, runtime
+    pids, network, profile, run_as, external_origin, external_status, external_extra, revision, runtime, attention,
+    attention_source, attention_note, attention_exec, attention_at
 FROM sessions ORDER BY created_at, id";
 
 const MOUNTS: &str =
@@ -169,8 +171,20 @@ fn read_session(c: &mut Cells<'_>, names: &mut HashMap<String, SessionId>) -> ru
         revision: c.count()?,
         // Commands run through the engine in any sandbox.
         runtime: known(&id, "runtime", &c.text()?, Runtime::from_word, Runtime::Engine),
+        attention: read_attention(c, &id)?,
         id,
     })
+}
+
+/// None where a newer abx wrote what this one does not know: it is heard of again.
+fn read_attention(c: &mut Cells<'_>, id: &SessionId) -> rusqlite::Result<Option<Noted>> {
+    let (state, source) = (c.maybe_text()?, c.maybe_text()?);
+    let (note, exec, at) = (c.maybe_text()?, c.maybe_text()?.map(ExecId::new), c.maybe_int()?);
+    let state = state.and_then(|w| known(id, "attention", &w, |w| Attention::from_word(w).map(Some), None));
+    let source =
+        source.and_then(|w| known(id, "attention_source", &w, |w| Source::from_word(w).map(Some), None));
+    let noted = state.zip(source).zip(at);
+    Ok(noted.map(|((state, source), at)| Noted { state, source, note, exec, at: Timestamp(at) }))
 }
 
 fn read_external(c: &mut Cells<'_>) -> rusqlite::Result<Option<External>> {

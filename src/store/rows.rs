@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, params};
 
-use crate::model::id::{SessionId, SnapshotId};
+use crate::model::id::{ExecId, SessionId, SnapshotId};
 use crate::model::session::{Mount, Session, Snapshot, SnapshotState};
 
 const INSERT_SESSION: &str = "INSERT INTO sessions (
@@ -15,6 +15,10 @@ const INSERT_SESSION: &str = "INSERT INTO sessions (
 const UPDATE_STATE: &str = "UPDATE sessions SET
     status = ?2, operation = ?3, reason = ?4, last_active = ?5, last_connected = ?6, expires_at = ?7, exec_count = ?8,
     oom_events = ?9, revision = ?10
+WHERE id = ?1";
+
+const UPDATE_ATTENTION: &str = "UPDATE sessions SET
+    attention = ?2, attention_source = ?3, attention_note = ?4, attention_exec = ?5, attention_at = ?6
 WHERE id = ?1";
 
 const UPDATE_NAMES: &str = "UPDATE sessions SET name = ?2, sandbox = ?3 WHERE id = ?1";
@@ -69,6 +73,7 @@ pub(super) fn insert_session(conn: &Connection, s: &Session) -> rusqlite::Result
         external.map(|e| e.extra.reveal()),
         s.runtime.as_str(),
     ])?;
+    update_attention(conn, s)?;
     insert_env(conn, s)?;
     insert_metadata(conn, s)?;
     insert_mounts(conn, s)?;
@@ -81,6 +86,9 @@ pub(super) fn insert_session(conn: &Connection, s: &Session) -> rusqlite::Result
 /// engine, network or profile that a newer abx wrote and this one does not know stays as it is.
 pub(super) fn update_session(conn: &Connection, old: &Session, new: &Session) -> rusqlite::Result<()> {
     update_state(conn, new)?;
+    if old.attention != new.attention {
+        update_attention(conn, new)?;
+    }
     if old.name != new.name || old.sandbox != new.sandbox {
         conn.prepare_cached(UPDATE_NAMES)?.execute(params![
             new.id.as_str(),
@@ -201,6 +209,20 @@ fn update_state(conn: &Connection, s: &Session) -> rusqlite::Result<()> {
             int(s.exec_count),
             int(s.oom_events),
             int(s.revision),
+        ])
+        .map(drop)
+}
+
+fn update_attention(conn: &Connection, s: &Session) -> rusqlite::Result<()> {
+    let noted = s.attention.as_ref();
+    conn.prepare_cached(UPDATE_ATTENTION)?
+        .execute(params![
+            s.id.as_str(),
+            noted.map(|n| n.state.as_str()),
+            noted.map(|n| n.source.as_str()),
+            noted.and_then(|n| n.note.as_deref()),
+            noted.and_then(|n| n.exec.as_ref()).map(ExecId::as_str),
+            noted.map(|n| n.at.0),
         ])
         .map(drop)
 }

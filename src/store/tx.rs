@@ -47,14 +47,16 @@ impl<'a> Tx<'a> {
         if (&old.name, &old.sandbox) != (&session.name, &session.sandbox) {
             self.check_names(&session)?;
         }
+        let ended = !session.status.has_processes() && session.operation.is_none();
         let row = Session {
             revision: after(old.revision),
             snapshot: old.snapshot.clone(),
             snapshots: old.snapshots,
+            attention: session.attention.clone().filter(|_| !ended),
             ..rows::fitting(session)
         };
         self.run(|conn| rows::update_session(conn, &old, &row))?;
-        let (ended, at) = (!row.status.has_processes() && row.operation.is_none(), row.last_active);
+        let at = row.last_active;
         self.draft.set_session(&old.id, Some(Arc::new(row)));
         if ended {
             // Whatever ran in a sandbox ended with it.

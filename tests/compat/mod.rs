@@ -61,6 +61,7 @@ fn working() -> Session {
         idle_ms: Some(1_800_000),
         exec_count: 12,
         oom_events: 1,
+        attention: None,
         snapshot: Some("feature-x-20260201-2".to_owned()),
         snapshots: 2,
         spec: Spec {
@@ -117,6 +118,7 @@ fn fresh() -> Session {
         idle_ms: None,
         exec_count: 0,
         oom_events: 0,
+        attention: None,
         snapshot: None,
         snapshots: 0,
         spec: Spec::default(),

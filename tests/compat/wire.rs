@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 
 use abx::guest::wire::{
-    Credit, Entry, Exited, Failed, Follow, Following, Hello, Oom, Payload, Peek, Run, Screen, Signal, Size,
-    Started, Welcome,
+    Credit, Entry, Exited, Failed, Follow, Following, Hello, Notice, Oom, Payload, Peek, Run, Screen, Signal,
+    Size, Started, Welcome,
 };
 
 const SIZE: Size = Size { cols: 80, rows: 24 };
@@ -100,6 +100,14 @@ fn what_a_sandbox_of_the_first_version_says_is_understood() {
     };
     holds("Screen", &screen);
     holds("Oom", &Oom { kills: 2 });
+    let notice = Notice {
+        exec: "0192".to_owned(),
+        source: Notice::OSC777,
+        state: Notice::WAITING,
+        title: "claude".to_owned(),
+        body: "which?".to_owned(),
+    };
+    holds("Notice", &notice);
 }
 
 #[test]

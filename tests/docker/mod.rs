@@ -1,6 +1,7 @@
 //! Tests that need a container engine.
 
 mod agents;
+mod attention;
 mod away;
 mod caller;
 mod cli;

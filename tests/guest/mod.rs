@@ -4,6 +4,7 @@
 
 mod follow;
 mod input;
+mod notices;
 mod run;
 mod stop;
 pub(crate) mod talk;

@@ -177,7 +177,8 @@ fn list(context: &Context, args: ListArgs) -> Result<(), Failure> {
     if context.output.quiet {
         list.iter().for_each(|session| context.output.data(&clean(&session.name)));
     } else {
-        context.output.data(&table::sessions(&list, Timestamp::now()));
+        let table = if args.output.is_some() { table::wide } else { table::sessions };
+        context.output.data(&table(&list, Timestamp::now()));
     }
     Ok(())
 }

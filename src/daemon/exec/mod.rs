@@ -287,7 +287,11 @@ impl Driver {
     }
 }
 
-fn runnable(session: Arc<Session>) -> Result<Arc<Session>, Failure> {
+/// The session, if it takes commands.
+///
+/// # Errors
+/// `wrong_state`, `busy` and `sandbox_lost` where it does not.
+pub(super) fn runnable(session: Arc<Session>) -> Result<Arc<Session>, Failure> {
     match plan(&session, Verb::Exec) {
         Ok(_) => Ok(session),
         Err(refusal) => Err(Failure::refused(&session, refusal)),

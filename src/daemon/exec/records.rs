@@ -7,9 +7,9 @@ use tokio::time::sleep;
 
 use super::{ExecRequest, by, deadline};
 use crate::daemon::agents::{self, Mark};
-use crate::daemon::clock;
 use crate::daemon::driver::Driver;
 use crate::daemon::failure::Failure;
+use crate::daemon::{attention, clock};
 use crate::model::exec::signal::{KILL, TERM};
 use crate::model::exec::{End, Exec, Verdict};
 use crate::model::id::{ExecId, SessionId};
@@ -46,9 +46,13 @@ pub(in crate::daemon) fn settle(
     id: &ExecId,
     seen: End,
 ) -> Result<Option<Arc<Exec>>, StoreError> {
+    let ran = tx.exec(id).is_some_and(|exec| exec.ended.is_none());
     let Some(exec) = tx.settle_exec(id, None, Some(seen))? else { return Ok(None) };
     if let Some(end) = &exec.ended {
         agents::ended(tx, &exec, end.code)?;
+        if ran {
+            attention::ended(tx, &exec, end)?;
+        }
     }
     Ok(Some(exec))
 }

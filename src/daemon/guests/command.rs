@@ -234,7 +234,8 @@ impl Command {
     pub(super) fn streams(&self, open: Opened, terms: &Terms) -> ExecIo {
         let open = Arc::new(open);
         self.shared.follow_on(&open);
-        let input = Input::new(Arc::clone(&self.shared), terms.tty);
+        let keys = terms.tty.then(|| self.guests.keys(&self.session.id, &self.id));
+        let input = Input::new(Arc::clone(&self.shared), keys);
         let (guests, session) = (self.guests.clone(), Arc::clone(&self.session));
         let output = Output::new(guests, session, &self.id, &self.shared, open, terms);
         ExecIo {

@@ -1,11 +1,11 @@
-//! What sandboxes tell without being asked: kills for want of memory, and ends of commands that nobody follows here.
-//! Both are noted in the table as abx-init tells of them, and ends also when it is connected again after some time.
+//! What sandboxes tell without being asked: kills for want of memory, what agents say, and ends of commands that nobody
+//! follows here. All are noted in the table as abx-init tells of them, and ends also when it is connected again after some time.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{Guests, Inner, Live, Slot};
 use crate::daemon::clock;
@@ -75,16 +75,29 @@ impl Live {
 
 /// Puts what a sandbox tells without being asked into the table, until it is aborted.
 pub(super) async fn note_news(guests: Weak<Inner>, slot: Arc<Slot>) {
+    let mut due = None;
     loop {
-        slot.has_news.notified().await;
+        tokio::select! {
+            () = slot.has_news.notified() => {}
+            () = until(due) => {}
+        }
         let Some(guests) = guests.upgrade() else { return };
         let noted = guests.note_all(&slot).await;
+        // After the ends: nothing is heard of what has ended.
+        due = guests.note_heard(&slot).await;
         drop(guests);
         if !noted {
             // What could not be noted is where it was.
-            tokio::time::sleep(NOTE_AGAIN).await;
+            sleep(NOTE_AGAIN).await;
             slot.has_news.notify_one();
         }
+    }
+}
+
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::task::AbortHandle;
 use super::stream::{Item, Stream};
 use crate::guest::wire::{
     Credit, Entry, HEADER_BYTES, Header, Hello, Kind, MAX_FROM_GUEST, MAX_TO_GUEST, Malformed, NO_STREAM,
-    OLDEST, Oom, Payload, VERSION, Welcome, frame,
+    Notice, OLDEST, Oom, Payload, VERSION, Welcome, frame,
 };
 
 /// Longest wait for the greeting.
@@ -50,8 +50,10 @@ const MAX_WAITING_BYTES: usize = 8 * MAX_TO_GUEST;
 /// What abx-init tells without being asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Event {
-    /// A terminal wrote something.
-    Active,
+    /// The terminal of this command wrote something.
+    Active(String),
+    /// A command says what it is doing.
+    Notice(Box<Notice>),
     /// A command has ended.
     Ended(Box<Entry>),
     /// The kernel killed so many processes for want of memory.
@@ -281,7 +283,8 @@ impl Shared {
         let Some(kind) = header.kind else { return Ok(()) };
         if header.stream == NO_STREAM {
             match kind {
-                Kind::Active => events(Event::Active),
+                Kind::Active => events(Event::Active(String::from_utf8_lossy(&payload).into_owned())),
+                Kind::Notice => events(Event::Notice(Box::new(Notice::decode(&payload)?))),
                 Kind::Oom => events(Event::Oom(Oom::decode(&payload)?.kills)),
                 Kind::Ended => events(Event::Ended(Box::new(Entry::decode(&payload)?))),
                 _ => return Err(Malformed("a frame without a stream that needs one")),

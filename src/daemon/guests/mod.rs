@@ -9,6 +9,7 @@ mod bridge;
 mod command;
 mod ends;
 mod follow;
+mod heard;
 mod link;
 mod place;
 mod stream;
@@ -25,6 +26,7 @@ use tokio::time::{Instant, timeout_at};
 
 pub use self::command::{Command, NotStarted, Started};
 pub use self::follow::{Followed, Kept, Wanted};
+use self::heard::Ears;
 use self::link::{Event, Link};
 use self::place::Places;
 use super::clock;
@@ -103,6 +105,8 @@ struct Slot {
     ended: Mutex<Vec<Entry>>,
     /// Whether more may have ended than the table could be told of.
     is_behind: AtomicBool,
+    /// What was heard of its agents.
+    ears: Mutex<Ears>,
     /// Wakes whoever puts all of it there.
     has_news: Notify,
 }
@@ -263,6 +267,8 @@ impl Guests {
             let slot = Arc::new(Slot::new(id));
             let noting = tokio::spawn(ends::note_news(Arc::downgrade(&self.0), Arc::clone(&slot)));
             *slot.noting.lock().unwrap_or_else(PoisonError::into_inner) = Some(noting.abort_handle());
+            // What the row says may be due to change.
+            slot.has_news.notify_one();
             slot
         }));
         let mut accepting = slot.accepting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -298,6 +304,7 @@ impl Slot {
             kills: Mutex::default(),
             ended: Mutex::default(),
             is_behind: AtomicBool::new(false),
+            ears: Mutex::new(Ears::new()),
             has_news: Notify::new(),
         }
     }
@@ -361,7 +368,11 @@ impl Slot {
 
     fn note(&self, event: Event, usage: &Usage) {
         match event {
-            Event::Active => usage.touch(&self.session),
+            Event::Active(exec) => {
+                usage.touch(&self.session);
+                self.wrote(exec);
+            }
+            Event::Notice(notice) => self.said(*notice),
             Event::Ended(entry) => self.ended(*entry),
             Event::Oom(kills) => self.note_kills(|known| known.told(kills)),
         }

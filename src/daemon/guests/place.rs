@@ -6,13 +6,13 @@
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use tokio::net::UnixListener;
 
-use crate::engine::{GUEST_PROGRAM, GUEST_SOCKET as SOCKET};
+use crate::engine::{GUEST_PROGRAM, GUEST_SOCKET as SOCKET, GUEST_TOOL};
 use crate::model::id::SessionId;
 use crate::paths::fnv1a;
 
@@ -54,20 +54,26 @@ impl Places {
         !self.program.is_empty()
     }
 
-    /// Makes a session's directory with the program in it, in place of an older one.
+    /// Makes a session's directory with the program in it under both of its names, in place of an older one.
     pub(super) fn prepare(&self, id: &SessionId) -> io::Result<PathBuf> {
         let dir = self.directory(id)?;
         let shared = self.extract()?;
         make(&dir)?;
         let program = dir.join(GUEST_PROGRAM);
-        if self.is_whole(&program) {
+        if !self.is_whole(&program) {
+            let fresh = Unfinished::of(&program)?;
+            // Not on every file system, and not any number of times.
+            if fs::hard_link(&shared, &fresh.path).is_err() {
+                self.write(&fresh.path)?;
+            }
+            fresh.finish()?;
+        }
+        let tool = dir.join(GUEST_TOOL);
+        if fs::read_link(&tool).is_ok_and(|leads| leads == Path::new(GUEST_PROGRAM)) {
             return Ok(dir);
         }
-        let fresh = Unfinished::of(&program)?;
-        // Not on every file system, and not any number of times.
-        if fs::hard_link(&shared, &fresh.path).is_err() {
-            self.write(&fresh.path)?;
-        }
+        let fresh = Unfinished::of(&tool)?;
+        symlink(GUEST_PROGRAM, &fresh.path)?;
         fresh.finish()?;
         Ok(dir)
     }
@@ -231,6 +237,7 @@ mod tests {
         assert_eq!(fs::metadata(&dir).expect("there").ino(), inode, "a running sandbox has it");
         let program = |id: &str| fs::read(home.path().join("run").join(id).join("abx-init")).expect("there");
         assert_eq!((program("a"), program("b")), (b"newer".to_vec(), b"old".to_vec()));
+        assert_eq!(fs::read(dir.join("abx")).expect("its other name"), b"newer");
         let mode = |path: &Path| fs::metadata(path).expect("there").mode() & 0o777;
         assert_eq!((mode(&dir), mode(&dir.join("abx-init"))), (0o711, 0o755));
         let mut all = new.all();

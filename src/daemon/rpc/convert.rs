@@ -13,6 +13,7 @@ const MASK: &str = "***";
 /// A session as the wire has it. Values of variables are masked.
 pub fn session(session: &Session) -> types::Session {
     let runs = session.engine != EngineKind::External;
+    let attention = session.attention.as_ref();
     types::Session {
         id: session.id.to_string(),
         name: session.name.to_string(),
@@ -35,6 +36,9 @@ pub fn session(session: &Session) -> types::Session {
         idle_ms: session.idle_ms,
         exec_count: session.exec_count,
         oom_events: session.oom_events,
+        attention: attention.map(|noted| types::Attention::from_word(noted.state.as_str())),
+        attention_note: attention.and_then(|noted| noted.note.clone()),
+        attention_at: attention.map(|noted| clock::rfc3339(noted.at)),
         snapshot: session.snapshot.clone(),
         snapshots: session.snapshots,
         workspace: session.spec.workspace.as_ref().map(workspace),

@@ -6,20 +6,26 @@ use std::time::Duration;
 use super::encode::Encoded;
 use super::{App, Module, at_once, convert, later, report};
 use crate::daemon::driver::DEFAULT_GRACE;
+use crate::daemon::failure::Failure;
 use crate::daemon::framing::Prepared;
 use crate::daemon::verbs::save::Naming;
+use crate::model::attention::Attention;
 use crate::model::session::{Reason, Session};
+use crate::model::until::Until;
+use crate::proto::errors::Kind;
 use crate::proto::methods::{
-    SessionConnect, SessionDelete, SessionFork, SessionGet, SessionImport, SessionList, SessionPause,
-    SessionRename, SessionResume, SessionSave, SessionStart, SessionStop, SessionUnpause, SessionUpdate,
+    SessionConnect, SessionDelete, SessionFork, SessionGet, SessionImport, SessionList, SessionNotify,
+    SessionPause, SessionRename, SessionResume, SessionSave, SessionStart, SessionStop, SessionUnpause,
+    SessionUpdate, SessionWait,
 };
-use crate::proto::sessions::SaveResult;
+use crate::proto::sessions::{SaveResult, WaitResult};
 
 pub(super) fn register(module: &mut Module) {
     read(module);
     power(module);
     files(module);
     rows(module);
+    attention(module);
 }
 
 fn encoded(app: &App, session: &Arc<Session>) -> Encoded {
@@ -108,4 +114,32 @@ fn rows(module: &mut Module) {
         Ok(encoded(&app, &app.driver.update(asked).await?))
     });
     later::<SessionImport, _, _>(module, |asked, app, _| async move { app.driver.import(asked.rows).await });
+}
+
+fn attention(module: &mut Module) {
+    later::<SessionNotify, _, _>(module, |asked, app, _| async move {
+        let state = match &asked.state {
+            None => Attention::Waiting,
+            Some(word) => known("state", word.as_str(), Attention::from_word)?,
+        };
+        let text = asked.text.unwrap_or_default();
+        Ok(encoded(&app, &app.driver.notify(&asked.name, state, &text).await?))
+    });
+    later::<SessionWait, _, _>(module, |asked, app, _| async move {
+        let until = known("for", asked.until.as_str(), Until::from_word)?;
+        let limit = asked.timeout_ms.map(Duration::from_millis);
+        let waited = tokio::select! {
+            waited = app.driver.wait_session(&asked.name, until, limit) => waited?,
+            // Who waits must not keep the daemon from stopping, and can wait again for the next one.
+            () = app.shutdown.wait() => {
+                return Err(Failure::new(Kind::ShuttingDown, "abxd is stopping"));
+            }
+        };
+        let session = waited.session.as_deref().map(convert::session);
+        Ok(WaitResult { reached: waited.reached, session })
+    });
+}
+
+fn known<T>(field: &str, word: &str, parse: fn(&str) -> Option<T>) -> Result<T, Failure> {
+    parse(word).ok_or_else(|| Failure::params(format!("{field}: there is no {word:?}")))
 }

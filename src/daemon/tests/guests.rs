@@ -17,18 +17,18 @@ use crate::model::session::Runtime;
 use crate::proto::errors::Kind as ErrorKind;
 
 /// What the daemon asked.
-struct Asked {
+pub(super) struct Asked {
     kind: Kind,
     stream: u32,
     payload: Vec<u8>,
 }
 
 /// A sandbox's end of the connection, and whether the test answers what it knows.
-struct Guest(UnixStream, bool);
+pub(super) struct Guest(UnixStream, bool);
 
 impl Guest {
     /// Connects to the sandbox's socket and is greeted.
-    async fn connect(world: &World, name: &str) -> Self {
+    pub(super) async fn connect(world: &World, name: &str) -> Self {
         let mut guest = Self::reach(world, name).await;
         assert_eq!(guest.asked().await.kind, Kind::Welcome);
         guest
@@ -43,7 +43,7 @@ impl Guest {
         guest
     }
 
-    async fn send(&mut self, kind: Kind, stream: u32, payload: &[u8]) {
+    pub(super) async fn send(&mut self, kind: Kind, stream: u32, payload: &[u8]) {
         self.0.write_all(&frame(kind, stream, payload)).await.expect("sent");
     }
 
@@ -77,7 +77,7 @@ impl Guest {
     }
 
     /// Waits for a command and starts it.
-    async fn start_one(&mut self) -> (u32, Run) {
+    pub(super) async fn start_one(&mut self) -> (u32, Run) {
         let asked = self.asked().await;
         assert_eq!(asked.kind, Kind::Run);
         let run = Run::decode(&asked.payload).expect("a command");
@@ -98,7 +98,7 @@ impl Guest {
 }
 
 /// A world with a session `a` that was made with abx-init.
-async fn world() -> World {
+pub(super) async fn world() -> World {
     let world = World::new();
     world.engine.take_guests();
     world.start("a").await.expect("starts");
@@ -106,7 +106,7 @@ async fn world() -> World {
     world
 }
 
-fn request(command: &str) -> ExecRequest {
+pub(super) fn request(command: &str) -> ExecRequest {
     ExecRequest { session: "a".into(), cmd: vec![command.to_owned()], ..ExecRequest::default() }
 }
 

@@ -1,6 +1,7 @@
 //! The driver against an engine in memory: timing, faults and recovery, without a socket.
 
 mod agents;
+mod attention;
 mod execs;
 mod faults;
 mod feed;

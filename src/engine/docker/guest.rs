@@ -7,7 +7,7 @@ use super::api::{ImageInspect, Mount, MountType};
 use super::archive;
 use super::link::{About, Link, ORDINARY};
 use super::snapshot::optional;
-use crate::engine::{CreateSpec, EngineError, GUEST_DIR, GUEST_PROGRAM, GUEST_SOCKET, labels};
+use crate::engine::{CreateSpec, EngineError, GUEST_DIR, GUEST_PROGRAM, GUEST_SOCKET, GUEST_TOOL, labels};
 
 /// The kernel's names for architectures, by the images' names.
 const ARCHITECTURES: [(&str, &str); 6] = [
@@ -153,7 +153,7 @@ pub(super) fn is_not_shared(error: &EngineError) -> bool {
         || text.contains("mounts denied")
 }
 
-/// An archive that holds the program alone.
+/// An archive that holds the program under both of its names.
 fn archived(program: &[u8]) -> std::io::Result<Bytes> {
     let mut header = tar::Header::new_ustar();
     header.set_mode(0o755);
@@ -163,6 +163,9 @@ fn archived(program: &[u8]) -> std::io::Result<Bytes> {
     header.set_mtime(0);
     let mut archive = tar::Builder::new(Vec::new());
     archive.append_data(&mut header, GUEST_PROGRAM, program)?;
+    header.set_entry_type(tar::EntryType::Symlink);
+    header.set_size(0);
+    archive.append_link(&mut header, GUEST_TOOL, GUEST_PROGRAM)?;
     archive.into_inner().map(Bytes::from)
 }
 

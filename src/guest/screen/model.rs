@@ -1,8 +1,11 @@
 //! What a terminal shows, kept from what its program writes, so that it can be painted again.
 
+use std::time::Instant;
+
 use shpool_vterm::{ContentRegion, Size, Term};
 
 use super::modes::Modes;
+use super::signals::Signals;
 use super::split::{Piece, Splitter, unfinished};
 use super::{styles, text};
 use crate::guest::wire;
@@ -28,8 +31,8 @@ const CANCEL: &[u8] = b"\x18";
 
 /// A model of a terminal's screen.
 pub(super) trait ScreenModel {
-    /// Takes what the program wrote, in any portions.
-    fn process(&mut self, bytes: &[u8]);
+    /// Takes what the program wrote, in any portions; gives what it says in that.
+    fn process(&mut self, bytes: &[u8]) -> Vec<wire::Notice>;
 
     /// Takes another size.
     fn resize(&mut self, size: wire::Size);
@@ -47,6 +50,7 @@ pub(super) struct Vterm {
     term: Term,
     splitter: Splitter,
     modes: Modes,
+    signals: Signals,
     size: wire::Size,
     scrollback: u32,
 }
@@ -58,6 +62,7 @@ impl Vterm {
             term: Term::new(lines(size, scrollback), of_crate(size)),
             splitter: Splitter::default(),
             modes: Modes::default(),
+            signals: Signals::default(),
             size,
             scrollback,
         }
@@ -69,22 +74,28 @@ impl Vterm {
 }
 
 impl ScreenModel for Vterm {
-    fn process(&mut self, bytes: &[u8]) {
-        let Self { term, splitter, modes, size, .. } = self;
+    fn process(&mut self, bytes: &[u8]) -> Vec<wire::Notice> {
+        let Self { term, splitter, modes, signals, size, .. } = self;
         splitter.split(bytes, |piece| match piece {
-            Piece::Text(text) => parts(text).for_each(|part| term.process(part)),
+            Piece::Text(text) => {
+                signals.text(text);
+                parts(text).for_each(|part| term.process(part));
+            }
             Piece::Control(sequence) => {
+                signals.text(sequence);
                 modes.control(sequence);
                 let other = shorter_repeat(sequence, *size).or_else(|| styles::for_model(sequence));
                 term.process(other.as_deref().unwrap_or(sequence));
             }
             Piece::Command(command) => {
                 modes.command(command);
+                signals.command(command);
                 let long_link = command.starts_with(b"\x1b]8;") && command.len() > MAX_LINK_BYTES;
                 term.process(if long_link { NO_LINK } else { command });
             }
             Piece::Other => term.process(CANCEL),
         });
+        signals.take(Instant::now())
     }
 
     fn resize(&mut self, size: wire::Size) {

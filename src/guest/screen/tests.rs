@@ -20,12 +20,12 @@ struct Moody(Vterm);
 static GATE: Mutex<()> = Mutex::new(());
 
 impl ScreenModel for Moody {
-    fn process(&mut self, bytes: &[u8]) {
+    fn process(&mut self, bytes: &[u8]) -> Vec<wire::Notice> {
         if bytes.starts_with(b"wait") {
             drop(GATE.lock());
         }
         assert!(!bytes.ends_with(b"panic"), "as the test wants it");
-        self.0.process(bytes);
+        self.0.process(bytes)
     }
 
     fn resize(&mut self, size: wire::Size) {

@@ -224,9 +224,52 @@ payloads! {
         /// How many were killed since the last of these.
         kills: u64,
     }
+
+    /// A command says what it is doing, or rings.
+    Notice {
+        /// The command's id; empty when it is of none.
+        exec: String,
+        /// How it says so: one of the constants of [`Notice`].
+        source: u8,
+        /// What it is doing, another of them.
+        state: u8,
+        /// Title, at most [`Notice::MAX_TEXT_BYTES`].
+        title: String,
+        /// Text, at most as much.
+        body: String,
+    }
 }
 
 impl Copy for Size {}
+
+impl Notice {
+    /// A terminal rang.
+    pub const BELL: u8 = 1;
+    /// A terminal wrote `OSC 9`.
+    pub const OSC9: u8 = 2;
+    /// A terminal wrote `OSC 99`.
+    pub const OSC99: u8 = 3;
+    /// A terminal wrote `OSC 777`.
+    pub const OSC777: u8 = 4;
+    /// A terminal wrote `OSC 9;4`: working while progress is shown, nothing when it no longer is.
+    pub const PROGRESS: u8 = 5;
+    /// A program called `abx notify`.
+    pub const COMMAND: u8 = 6;
+
+    /// Nothing is said about what it is doing.
+    pub const NOTHING: u8 = 0;
+    /// It is at work.
+    pub const WORKING: u8 = 1;
+    /// It waits for its user.
+    pub const WAITING: u8 = 2;
+    /// It has stopped to work.
+    pub const IDLE: u8 = 3;
+    /// It has finished.
+    pub const DONE: u8 = 4;
+
+    /// Longest title, and longest text, in bytes.
+    pub const MAX_TEXT_BYTES: usize = 1024;
+}
 
 impl Failed {
     /// There is no such program.

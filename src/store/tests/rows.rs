@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
+use crate::model::attention::{Attention, Noted, Source};
 use crate::model::session::{
     Excluded, External, Limits, Mount, Network, Operation, Port, Profile, Reason, Runtime, Secret,
 };
@@ -29,6 +30,13 @@ fn full() -> Session {
         idle_ms: Some(5),
         exec_count: 6,
         oom_events: 7,
+        attention: Some(Noted {
+            state: Attention::Waiting,
+            source: Source::Osc777,
+            note: Some("which?".to_owned()),
+            exec: Some(ExecId::new("e")),
+            at: Timestamp(8),
+        }),
         spec: Spec {
             workspace: Some(mount(0, true)),
             mounts: vec![mount(2, false), mount(1, true)],

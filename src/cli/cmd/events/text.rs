@@ -131,6 +131,12 @@ fn details(event: &Event, commands: &mut Commands) -> String {
             let reason = if reason.is_empty() { reason } else { format!(" ({reason})") };
             format!("{} -> {}{reason}", text("from"), text("to"))
         }
+        "session.attention" => {
+            let to = text("to");
+            let note = text("note");
+            let to = if to.is_empty() { "nothing known".to_owned() } else { to };
+            if note.is_empty() { to } else { format!("{to}: {note}") }
+        }
         "session.renamed" => format!("{} -> {}", text("from"), text("to")),
         "session.operation" if event.data["operation"].is_null() => format!("{} ended", text("ended")),
         "session.operation" => text("operation"),

@@ -8,17 +8,19 @@ use std::task::{Context, Poll, ready};
 use tokio::io::AsyncWrite;
 
 use super::Shared;
+use crate::daemon::guests::heard::Keys;
 use crate::guest::wire::{Kind, MAX_DATA_BYTES};
 
 /// Takes bytes as abx-init gives credit for them.
 pub(super) struct Input {
     shared: Arc<Shared>,
-    tty: bool,
+    keys: Option<Keys>,
 }
 
 impl Input {
-    pub(super) fn new(shared: Arc<Shared>, tty: bool) -> Self {
-        Self { shared, tty }
+    /// `keys` hears what is typed, where this is a terminal's.
+    pub(super) fn new(shared: Arc<Shared>, keys: Option<Keys>) -> Self {
+        Self { shared, keys }
     }
 }
 
@@ -33,11 +35,14 @@ impl AsyncWrite for Input {
         match ready!(open.poll_input(cx, wanted)) {
             Some(taken) => {
                 open.send(Kind::Input, &bytes[..taken]);
+                if let Some(keys) = &self.keys {
+                    keys.hear(&bytes[..taken]);
+                }
                 Poll::Ready(Ok(taken))
             }
             None if self.shared.ended().is_some() => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
             // What is typed while a connection is lost goes nowhere, and a terminal takes keys again after it.
-            None if self.tty => Poll::Ready(Ok(wanted)),
+            None if self.keys.is_some() => Poll::Ready(Ok(wanted)),
             // A file of which a piece is missing must not look whole: it goes on where the command is followed on.
             None => Poll::Pending,
         }

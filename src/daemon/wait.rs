@@ -1,0 +1,71 @@
+//! Waiting for a session to be as somebody wants it, without looking again and again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::broadcast::error::RecvError;
+
+use super::driver::Driver;
+use super::exec::{by, deadline};
+use super::failure::Failure;
+use crate::model::id::SessionId;
+use crate::model::session::Session;
+use crate::model::until::Until;
+use crate::proto::errors::Kind;
+
+/// What came of waiting.
+#[derive(Debug)]
+pub struct Waited {
+    /// Whether it is so.
+    pub reached: bool,
+    /// The row as it was then; none when it is deleted.
+    pub session: Option<Arc<Session>>,
+}
+
+impl Driver {
+    /// Waits until a session is so, or for `limit`. It is followed through its names.
+    ///
+    /// # Errors
+    /// `session_not_found`, also when it is deleted meanwhile and something else was waited for.
+    ///
+    /// # Cancel safety
+    /// Nothing but the waiting is lost.
+    pub async fn wait_session(
+        &self,
+        name: &str,
+        until: Until,
+        limit: Option<Duration>,
+    ) -> Result<Waited, Failure> {
+        let id = self.session(name)?.id.clone();
+        match by(deadline(limit), self.seen(&id, until)).await {
+            Some(seen) => seen.map_err(|failure| failure.unwrap_or_else(|| Failure::no_session(name))),
+            None => Ok(Waited { reached: false, session: self.0.store.session_by_id(&id) }),
+        }
+    }
+
+    /// # Errors
+    /// None when it is deleted and that was not waited for.
+    async fn seen(&self, id: &SessionId, until: Until) -> Result<Waited, Option<Failure>> {
+        // Before the first look: a change in between is not missed.
+        let mut feed = self.0.store.follow(u64::MAX).feed;
+        loop {
+            let session = self.0.store.session_by_id(id);
+            if until.holds(session.as_deref()) {
+                return Ok(Waited { reached: true, session });
+            }
+            if session.is_none() {
+                return Err(None);
+            }
+            loop {
+                match feed.recv().await {
+                    Ok(event) if event.session.as_ref() != Some(id) => {}
+                    // Of those that were missed one may be of this session.
+                    Ok(_) | Err(RecvError::Lagged(_)) => break,
+                    Err(RecvError::Closed) => {
+                        return Err(Some(Failure::new(Kind::ShuttingDown, "abxd is stopping")));
+                    }
+                }
+            }
+        }
+    }
+}

@@ -135,8 +135,8 @@ fn a_crowd_of_small_programs_takes_itself_down_and_not_the_sandbox() {
     let limits = ["-m", "32m", "--memory-swap", "32m", "--pids-limit", "3000"];
     let Some(container) = Container::start(Some(busybox_image), &limits) else { return };
     let mut talk = container.connect();
-    let scores = talk.run(&sh("1", "cat /proc/1/oom_score_adj /proc/self/oom_score_adj")).text();
-    let scores: Vec<i32> = scores.lines().map(|line| line.parse().unwrap()).collect();
+    let scores = talk.run(&sh("1", "cat /proc/1/oom_score_adj /proc/self/oom_score_adj"));
+    let scores: Vec<i32> = scores.text().lines().map(|line| line.parse().unwrap()).collect();
     assert_eq!(scores[1], (scores[0] + 500).min(1000));
     // The kernel has to choose many times, and none of them is as large as abx-init.
     let crowd = "for i in $(seq 1000); do sleep 300 & done; exec tail /dev/zero";

@@ -23,6 +23,7 @@ use crate::engine::{About, Engine, EngineError, Observed, RunState};
 use crate::model::event::{EventKind, Fact, Told};
 use crate::model::id::{SessionId, SessionName};
 use crate::model::session::{EngineKind, Session, Snapshot, SnapshotState};
+use crate::model::step::is_frozen;
 use crate::proto::errors::Kind;
 use crate::proto::events::Event;
 use crate::store::{self, Store};
@@ -50,6 +51,8 @@ pub(super) struct Inner {
     pub(super) deadlines: Notify,
     /// Wakes the watcher to compare every row with the engine.
     pub(super) compare: Notify,
+    /// Wakes whoever has something for a sandbox that was frozen.
+    pub(super) thawed: Notify,
     /// Steps of operations, to those who subscribed to them.
     pub(super) progress: broadcast::Sender<Arc<Event>>,
     engine_state: RwLock<EngineState>,
@@ -147,6 +150,7 @@ impl Driver {
             keys: Keys::default(),
             deadlines: Notify::new(),
             compare: Notify::new(),
+            thawed: Notify::new(),
             progress: broadcast::Sender::new(PROGRESS),
             engine_state: RwLock::default(),
             queues: Mutex::default(),
@@ -343,12 +347,16 @@ impl Driver {
         self.0.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Commits a change of the row and wakes the timer.
+    /// Commits a change of the row, and wakes the timer and whoever waits for a thaw.
     pub(super) async fn commit<F>(&self, held: &mut Held, change: F) -> Result<(), Failure>
     where
         F: FnOnce(&mut Session) + Send + 'static,
     {
+        let was_frozen = is_frozen(&held.session);
         held.session = self.0.store.update(&held.session.id, change).await?;
+        if was_frozen && !is_frozen(&held.session) {
+            self.0.thawed.notify_waiters();
+        }
         self.0.deadlines.notify_one();
         Ok(())
     }

@@ -28,7 +28,8 @@ use super::guests::Wanted;
 use super::shutdown::Shutdown;
 use crate::engine::docker::start_failure;
 use crate::engine::{Chunk, EngineError, WindowSize};
-use crate::model::exec::Verdict;
+use crate::model::exec::signal::TERM;
+use crate::model::exec::{Verdict, code};
 use crate::proto::errors::Kind;
 use crate::proto::stream::{Exit, FrameKind, MAX_OPEN_BYTES, Open, Opened, Refused};
 use crate::proto::version::{PROTOCOL, VERSION};
@@ -257,7 +258,15 @@ async fn refuse(out: &mut Out, open: Option<&Open>, failure: &Failure) -> io::Re
 /// Follows the command and sends its end.
 async fn serve(served: &Served<'_>, output: &mut ChunkStream, out: &mut Out) -> Left {
     let Served { handle, deadline, request } = *served;
-    let sent = match by(deadline, carry(handle, output, out)).await {
+    let seen = tokio::select! {
+        seen = by(deadline, carry(handle, output, out)) => seen,
+        // Whoever asks a command to end that is frozen need not wait for the thaw.
+        () = handle.owed() => {
+            let (exit_code, reason) = (code::of_signal(TERM), Some(handle.owed_line()));
+            Some(Ok(Exit { exit_code, reason }))
+        }
+    };
+    let sent = match seen {
         Some(Ok(exit)) => out.last(FrameKind::Exit, &exit).await,
         Some(Err(Broken::Command(failure))) => {
             tracing::warn!(request, exec = handle.id(), %failure, "a command cannot be followed");

@@ -13,13 +13,16 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::SigSet;
-use rustix::fs::{Gid, OFlags, Uid};
+use rustix::fs::{Gid, Mode, OFlags, Uid};
 use rustix::process::{Resource, Rlimit};
 
 use super::homes;
 use super::users::User;
 use super::wire::{EXEC_MARK, Failed, Run, Size};
 use super::{terminal, users};
+
+/// How gladly the kernel kills a process for want of memory.
+pub(super) const OOM_SCORE: &std::ffi::CStr = c"/proc/self/oom_score_adj";
 
 /// Where programs are looked for when the environment does not say.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -33,6 +36,8 @@ pub(super) struct Rights {
     pub(super) any_user: bool,
     /// How many files a command may open: what it was before abx-init raised it for itself.
     pub(super) files: Rlimit,
+    /// How gladly the kernel kills a command for want of memory: more so than abx-init, without which there is nothing.
+    pub(super) oom_score: i32,
 }
 
 /// A program that was started.
@@ -184,6 +189,7 @@ fn become_it(command: &mut Command, run: &Run, user: User, rights: &Rights) -> R
     let groups: Vec<Gid> = user.groups.iter().map(|&gid| Gid::from_raw(gid)).collect();
     let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
     let files = rights.files;
+    let score = rights.oom_score.to_string();
     let steps = move || {
         rustix::process::setsid().map_err(|e| at(step::SESSION, e))?;
         if terminal {
@@ -194,6 +200,9 @@ fn become_it(command: &mut Command, run: &Run, user: User, rights: &Rights) -> R
         SigSet::empty().thread_set_mask().map_err(io::Error::from)?;
         // The program's own limit again. Lower than what is open is no error.
         let _ = rustix::process::setrlimit(Resource::Nofile, files);
+        // As abx-init's user, whose file it is. Without it the kernel chooses by size alone.
+        let _ = rustix::fs::open(OOM_SCORE, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
+            .and_then(|file| rustix::io::write(file, score.as_bytes()));
         if changes {
             // The process has one thread, so these hold for the whole of it.
             rustix::thread::set_thread_groups(&groups).map_err(|e| at(step::USER, e))?;
@@ -214,7 +223,7 @@ fn become_it(command: &mut Command, run: &Run, user: User, rights: &Rights) -> R
     )]
     // SAFETY: the closure runs in the child between fork and exec, where only what is async-signal-safe may run.
     // It makes bare system calls (all but one without libc, which allows sigprocmask there), reads memory that was allocated before the
-    // fork, allocates nothing, takes no lock, and its errors are numbers. It closes no descriptor and keeps none.
+    // fork, allocates nothing, takes no lock, and its errors are numbers. It closes the one descriptor that it opens.
     unsafe {
         command.pre_exec(steps);
     }
@@ -280,7 +289,7 @@ mod tests {
 
     fn rights() -> Rights {
         let files = rustix::process::getrlimit(Resource::Nofile);
-        Rights { uid: rustix::process::getuid().as_raw(), any_user: false, files }
+        Rights { uid: rustix::process::getuid().as_raw(), any_user: false, files, oom_score: 500 }
     }
 
     fn why(run: &Run) -> u8 {

@@ -1,7 +1,8 @@
 //! What abx-init is called to be, and what PID 1 does before it serves.
 
+use std::ffi::OsStr;
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -9,7 +10,7 @@ use rustix::process::{Resource, Rlimit};
 
 use super::arguments::{Init, Role, parse, parse_abx};
 use super::dial::Dialer;
-use super::exec::Rights;
+use super::exec::{OOM_SCORE, Rights};
 use super::notices::Mailbox;
 use super::notify::TOOL;
 use super::poller::Poller;
@@ -27,6 +28,13 @@ const USAGE: u8 = 2;
 
 /// Output of the image's own program that is kept, in bytes.
 const MAIN_KEEP: u32 = 1024 * 1024;
+
+/// How much more gladly the kernel kills a command than abx-init for want of memory: as if it had half of all that the
+/// sandbox may have. A crowd of small programs would leave abx-init as the largest.
+const MORE_GLADLY: i32 = 500;
+
+/// The kernel's limit of it.
+const MAX_OOM_SCORE: i32 = 1000;
 
 /// The bits of the capabilities to change groups and users.
 const SETGID_SETUID: u64 = 1 << 6 | 1 << 7;
@@ -101,6 +109,13 @@ fn main_program(init: Init) -> Run {
     }
 }
 
+/// What commands get: anybody may raise it, and few may lower it, so abx-init keeps what the sandbox has.
+fn oom_score() -> i32 {
+    let path = OsStr::from_bytes(OOM_SCORE.to_bytes());
+    let own = std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok());
+    own.unwrap_or(0_i32).saturating_add(MORE_GLADLY).min(MAX_OOM_SCORE)
+}
+
 /// What can be done here. Raises the own limit of open files, which commands do not inherit.
 fn rights() -> Rights {
     let files = rustix::process::getrlimit(Resource::Nofile);
@@ -112,5 +127,5 @@ fn rights() -> Rights {
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let effective = effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
     let any_user = effective.map_or(uid == 0, |bits| bits & SETGID_SETUID == SETGID_SETUID);
-    Rights { uid, any_user, files }
+    Rights { uid, any_user, files, oom_score: oom_score() }
 }

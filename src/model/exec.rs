@@ -118,6 +118,11 @@ impl Verdict {
 }
 
 impl Exec {
+    /// Whether it is to be ended and was not seen to have ended.
+    pub fn is_owed_its_end(&self) -> bool {
+        self.ended.is_none() && self.verdict.is_some_and(|verdict| verdict.end(self.started_at).is_some())
+    }
+
     /// As it is once this was decided about it. The first verdict stands, and none is passed on what has ended.
     pub fn judged(&self, verdict: Verdict) -> Self {
         let verdict = if self.ended.is_some() { self.verdict } else { self.verdict.or(Some(verdict)) };

@@ -157,6 +157,13 @@ pub fn plan(session: &Session, verb: Verb) -> Result<Plan, Refusal> {
     }
 }
 
+/// Whether a session's sandbox is frozen, or may be any moment: nothing in it answers.
+pub fn is_frozen(session: &Session) -> bool {
+    let freezing = [Operation::Pause, Operation::Unpause, Operation::SaveRunning];
+    session.status == Status::Paused
+        || session.operation.is_some_and(|operation| freezing.contains(&operation))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

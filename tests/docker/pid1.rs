@@ -131,6 +131,21 @@ fn a_signal_for_all_reaches_a_user_whose_processes_may_not_be_traced() {
 }
 
 #[test]
+fn a_crowd_of_small_programs_takes_itself_down_and_not_the_sandbox() {
+    let limits = ["-m", "32m", "--memory-swap", "32m", "--pids-limit", "3000"];
+    let Some(container) = Container::start(Some(busybox_image), &limits) else { return };
+    let mut talk = container.connect();
+    let scores = talk.run(&sh("1", "cat /proc/1/oom_score_adj /proc/self/oom_score_adj"));
+    let scores: Vec<i32> = scores.text().lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(scores[1], (scores[0] + 500).min(1000));
+    // The kernel has to choose many times, and none of them is as large as abx-init.
+    let crowd = "for i in $(seq 1000); do sleep 300 & done; exec tail /dev/zero";
+    assert_ne!(talk.run(&sh("3", crowd)).exited.code, 0);
+    assert_eq!(talk.run(&sh("4", "cat /proc/1/comm")).text(), "abx-init\n");
+    assert_eq!(docker(&["inspect", "-f", "{{.State.Running}}", &container.name]), "true");
+}
+
+#[test]
 fn a_command_that_the_kernel_kills_for_want_of_memory_is_told_apart() {
     let memory = ["-m", "64m", "--memory-swap", "64m"];
     let Some(container) = Container::start(Some(busybox_image), &memory) else { return };

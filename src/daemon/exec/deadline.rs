@@ -1,18 +1,20 @@
-//! Commands whose time runs out, also when the daemon that started them is gone: the deadline stands in the row.
+//! Commands whose time runs out, and those that are owed their end, also when the daemon that started them is gone:
+//! deadline and verdict stand in the row.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::ExecRequest;
 use crate::daemon::clock;
 use crate::daemon::driver::Driver;
-use crate::model::exec::{Exec, Verdict};
-use crate::model::id::Timestamp;
+use crate::model::exec::{End, Exec, Verdict};
+use crate::model::id::{SessionId, Timestamp};
+use crate::model::step::is_frozen;
 
 /// Between two tries to end a command whose sandbox takes no signal now: it is paused, or its engine is away.
-const TRY_AGAIN: Duration = Duration::from_secs(5);
+pub(super) const TRY_AGAIN: Duration = Duration::from_secs(5);
 
 /// How long after its signals a command may be seen to end; past it, what no signal reaches is left.
 const END_LIMIT: Duration = Duration::from_secs(15);
@@ -45,47 +47,58 @@ impl ExecRequest {
 }
 
 impl Driver {
-    /// Ends commands of the daemon before this one when their time runs out, and at once where it has. To be called once,
-    /// when the sandboxes can be reached.
+    /// Ends commands of the daemon before this one that are owed their end, and others when their time runs out: at once
+    /// where it has. To be called once, when the sandboxes can be reached.
     pub(in crate::daemon) fn watch_deadlines(&self) {
         for exec in self.execs(None).unwrap_or_default() {
-            if exec.ended.is_none() && exec.deadline.is_some() {
+            if exec.is_owed_its_end() {
+                tokio::spawn(self.clone().end_owed(exec));
+            } else if exec.ended.is_none() && exec.deadline.is_some() {
                 tokio::spawn(self.clone().end_in_time(exec));
             }
         }
     }
 
     async fn end_in_time(self, exec: Arc<Exec>) {
-        let id = exec.id.as_str();
-        if by(remaining(&exec), self.0.store.ended(&exec)).await.is_some() {
-            return;
+        if by(remaining(&exec), self.0.store.ended(&exec)).await.is_none() {
+            self.judge_exec(exec.id.as_str(), Verdict::TimedOut).await;
+            self.end_owed(exec).await;
         }
-        self.judge_exec(id, Verdict::TimedOut).await;
+    }
+
+    /// Ends a command on which a verdict was passed, as soon as its sandbox takes signals, and notes its end.
+    pub(super) async fn end_owed(self, exec: Arc<Exec>) {
+        let (id, session) = (exec.id.as_str(), &exec.session);
         let mut told = false;
         loop {
-            let wait = match self.kill_exec(id, None).await {
-                Ok(_) => END_LIMIT,
-                Err(failure) if told => {
-                    tracing::debug!(%failure, exec = id, "still cannot end a command whose time ran out");
-                    TRY_AGAIN
-                }
-                Err(failure) => {
-                    // A sandbox may stay paused for days.
-                    told = true;
-                    tracing::warn!(%failure, exec = id, "cannot end a command whose time ran out, and tries again");
-                    TRY_AGAIN
-                }
-            };
-            if by(deadline(Some(wait)), self.0.store.ended(&exec)).await.is_some() {
-                return;
-            }
-            if wait == END_LIMIT
-                && let Some(end) = Verdict::TimedOut.end(clock::now())
+            let thawed = self.0.thawed.notified();
+            tokio::pin!(thawed);
+            // Before the try: a thaw in between is not missed.
+            thawed.as_mut().enable();
+            let tried = self.kill_exec(id, None).await;
+            if let Err(failure) = &tried
+                && !std::mem::replace(&mut told, true)
             {
-                tracing::warn!(exec = id, "a command whose time ran out does not end");
-                self.end_exec(id, end).await;
+                // A sandbox may stay paused for days.
+                tracing::info!(%failure, exec = id, "cannot end a command now, and tries again");
+            }
+            let wait = if tried.is_ok() { END_LIMIT } else { TRY_AGAIN };
+            tokio::select! {
+                _ = self.0.store.ended(&exec) => return,
+                () = thawed.as_mut(), if tried.is_err() => continue,
+                () = sleep(wait) => {}
+            }
+            if tried.is_ok() && !self.is_frozen(session) {
+                tracing::warn!(exec = id, "a command that was ended does not end");
+                // The verdict counts more.
+                self.end_exec(id, End::unseen(clock::now())).await;
                 return;
             }
         }
+    }
+
+    /// Whether nothing in a session's sandbox takes a signal: it is frozen, or may be any moment.
+    pub(super) fn is_frozen(&self, session: &SessionId) -> bool {
+        self.0.store.session_by_id(session).is_some_and(|session| is_frozen(&session))
     }
 }

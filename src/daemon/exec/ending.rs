@@ -6,12 +6,13 @@ use futures_util::StreamExt;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::ChunkStream;
 use super::handle::{Ended, Handle, no_such_exec};
+use super::{BUSY_LIMIT, ChunkStream};
 use crate::daemon::clock;
 use crate::engine::{Chunk, EngineError, ExecState};
 use crate::model::exec::signal::{KILL, TERM};
 use crate::model::exec::{End, Verdict};
+use crate::model::id::ExecId;
 
 /// Time between TERM and KILL for a command whose time ran out or whose client is gone.
 pub(in crate::daemon) const KILL_GRACE: Duration = Duration::from_secs(2);
@@ -37,7 +38,7 @@ enum Delivery {
 impl Handle {
     /// Ends the command as [`Handle::end`] does, for this reason, and reads the last of its output, for a bounded time: an
     /// engine that cannot get rid of the output of a command that has ended may hang on the whole sandbox. Gives its end,
-    /// which is its own where that came first.
+    /// which is its own where that came first. One that is frozen lives, and no end of it is noted: it is owed.
     pub async fn finish(
         &self,
         output: &mut ChunkStream,
@@ -62,6 +63,11 @@ impl Handle {
             () = bound => {
                 tracing::warn!(exec = self.exec_id, "a command that was ended still holds its output open");
             }
+            () = self.owed() => {
+                let end = verdict.end(clock::now()).unwrap_or_else(|| End::unseen(clock::now()));
+                let why = end.reason.iter().cloned().chain([self.owed_line()]).collect::<Vec<_>>();
+                return End { reason: Some(why.join("; ")), ..end }.into();
+            }
         }
         let at = clock::now();
         let seen = verdict.end(at).unwrap_or_else(|| End::unseen(at));
@@ -69,30 +75,73 @@ impl Handle {
     }
 
     /// Ends the command: TERM to all its processes, a grace, KILL for those that are left. Goes on by itself when the
-    /// answer is dropped.
+    /// answer is dropped. In a sandbox that is frozen it is done when that is thawed.
     pub fn end(&self) -> JoinHandle<()> {
         let copy = self.copy();
         tokio::spawn(async move {
-            copy.signal_in_time(TERM).await;
+            if *copy.owed.borrow() {
+                return;
+            }
+            if !copy.signal_in_time(TERM).await {
+                return copy.owe().await;
+            }
             // Also where its main process is gone at once: its children may need the grace, and may be left.
             let killed_at = Instant::now() + KILL_GRACE;
             if timeout(KILL_GRACE, copy.gone()).await.is_ok() {
                 sleep_until(killed_at).await;
             }
-            copy.signal_in_time(KILL).await;
+            if !copy.signal_in_time(KILL).await {
+                copy.owe().await;
+            }
         })
     }
 
-    async fn signal_in_time(&self, signal: i32) {
-        let mut sent = timeout(SIGNAL_LIMIT, self.send(signal)).await;
-        if matches!(sent, Ok(Delivery::Refused)) {
-            // A sandbox that is being saved is frozen for a while, and takes no signal.
-            self.driver.quiet(&self.session.id).await;
-            sent = timeout(SIGNAL_LIMIT, self.send(signal)).await;
+    /// Waits until the command's end is owed: it is frozen, and is ended when it is thawed.
+    pub async fn owed(&self) {
+        // This handle holds the sender.
+        let _ = self.owed.subscribe().wait_for(|owed| *owed).await;
+    }
+
+    /// Why a command that is owed its end has none yet.
+    pub fn owed_line(&self) -> String {
+        format!("session '{}' is paused, and the command is ended when it goes on", self.session.name)
+    }
+
+    /// Leaves the end to whoever has it in the table, also when this daemon is gone by then.
+    async fn owe(self) {
+        let (driver, id) = (self.driver.clone(), ExecId::new(&self.exec_id));
+        // What was decided before stands.
+        driver.judge_exec(id.as_str(), Verdict::Abandoned).await;
+        self.owed.send_replace(true);
+        // A frozen sandbox is not in use by what waits in it.
+        drop(self);
+        if let Some(exec) = driver.0.store.exec(&id) {
+            driver.end_owed(exec).await;
         }
-        if sent.is_err() {
-            tracing::warn!(exec = self.exec_id, signal, "no process of a command can be found");
+    }
+
+    /// Sends a signal, also to a sandbox that is frozen for a moment only; false where it stays frozen.
+    async fn signal_in_time(&self, signal: i32) -> bool {
+        let (driver, session) = (&self.driver, &self.session.id);
+        for is_last in [false, true] {
+            match timeout(SIGNAL_LIMIT, self.send(signal)).await {
+                Ok(Delivery::Tried) => return true,
+                Err(_) if !driver.is_frozen(session) => {
+                    tracing::warn!(exec = self.exec_id, signal, "no process of a command can be found");
+                    return true;
+                }
+                Ok(Delivery::Refused) | Err(_) if is_last => {}
+                Ok(Delivery::Refused) | Err(_) => {
+                    // A sandbox that is being saved is frozen for a while, and one that others froze may not be known to
+                    // be. Without an answer the row stays as it is.
+                    let _ = timeout(BUSY_LIMIT, driver.compare_one(session, false)).await;
+                    if driver.is_frozen(session) {
+                        return false;
+                    }
+                }
+            }
         }
+        !driver.is_frozen(session)
     }
 
     /// Sends a signal to every process of the command.

@@ -194,6 +194,7 @@ impl Driver {
             running: Arc::new(Running::Guest(command)),
             command: exec.argv.first().cloned().unwrap_or_default(),
             started: Instant::now(),
+            owed: Arc::default(),
             _in_use: self.0.usage.begin(&session.id),
             session,
         };

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::running::Running;
@@ -46,6 +47,8 @@ pub struct Handle {
     pub command: String,
     pub(super) started: Instant,
     pub(super) running: Arc<Running>,
+    /// Whether it is frozen and will be ended when it is thawed.
+    pub(super) owed: Arc<watch::Sender<bool>>,
     pub(super) _in_use: InUse,
 }
 
@@ -241,6 +244,7 @@ impl Handle {
             command: self.command.clone(),
             started: self.started,
             running: Arc::clone(&self.running),
+            owed: Arc::clone(&self.owed),
             _in_use: self.driver.0.usage.begin(&self.session.id),
         }
     }

@@ -153,6 +153,7 @@ impl Driver {
             running: Arc::new(running),
             command: spec.argv.first().cloned().unwrap_or_default(),
             started: Instant::now(),
+            owed: Arc::default(),
             _in_use: in_use,
         };
         let (detached, deadline) = (request.detached || request.attach, deadline(request.timeout));

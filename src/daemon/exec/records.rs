@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
+use super::deadline::TRY_AGAIN;
 use super::{ExecRequest, by, deadline};
 use crate::daemon::agents::{self, Mark};
 use crate::daemon::driver::Driver;
@@ -123,8 +124,12 @@ impl Driver {
             tokio::spawn(async move {
                 // Also where it ends at once: what it started may need the grace, and may be left.
                 sleep(KILL_GRACE).await;
-                if let Err(failure) = this.kill_rest(&target).await {
-                    tracing::warn!(%failure, exec = id, "cannot end a command");
+                while let Err(failure) = this.kill_rest(&target).await {
+                    if !this.is_frozen(&target.session.id) {
+                        tracing::warn!(%failure, exec = id, "cannot end a command");
+                        break;
+                    }
+                    let _ = timeout(TRY_AGAIN, this.0.thawed.notified()).await;
                 }
             });
         }

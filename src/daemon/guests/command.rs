@@ -20,7 +20,8 @@ use crate::engine::{EngineError, ExecIo, ExecSpec, ExecState, Observed, WindowSi
 use crate::guest::wire::{self, Exited, Failed, Kind, MAX_TO_GUEST, Payload, Run, Size};
 use crate::model::exec::code::{KILLED, NOT_EXECUTABLE, NOT_FOUND};
 use crate::model::exec::signal;
-use crate::model::session::{Operation, Session, Status};
+use crate::model::session::Session;
+use crate::model::step::is_frozen;
 
 /// Output that may be on its way to us, in bytes: enough that a command never waits for a credit that is under way.
 pub(super) const WINDOW: u32 = 1024 * 1024;
@@ -210,13 +211,7 @@ impl Guests {
     /// # Errors
     /// `Conflict` while an operation may freeze the sandbox, or has: nothing that is sent to it would be answered.
     pub(super) fn require_thawed(&self, session: &Session) -> Result<(), EngineError> {
-        let row = self.0.store.session_by_id(&session.id);
-        let frozen = row.is_some_and(|row| {
-            let freezing = [Operation::Pause, Operation::Unpause, Operation::SaveRunning];
-            row.status == Status::Paused
-                || row.operation.is_some_and(|operation| freezing.contains(&operation))
-        });
-        if frozen {
+        if self.0.store.session_by_id(&session.id).is_some_and(|row| is_frozen(&row)) {
             let text = "the sandbox is paused".to_owned();
             return Err(EngineError::Conflict { call: "exec", text });
         }

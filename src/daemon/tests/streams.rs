@@ -248,3 +248,51 @@ async fn a_time_of_zero_is_no_limit_for_a_stream() {
     assert_eq!(client.rest().await.1.exit_code, 5);
     assert_eq!(signals(&world), 0);
 }
+
+#[tokio::test]
+async fn a_client_whose_command_is_frozen_is_told_at_once_and_the_command_ends_at_the_thaw() {
+    let world = World::new();
+    let mut client = Client::hanging(&world, command("long")).await;
+    world.driver.pause("a").await.expect("pauses");
+    client.socket.write_all(&[&header(FrameKind::Signal, 1)[..], &[15]].concat()).await.expect("sent");
+    let (_, exit) = client.rest().await;
+    let line = "session 'a' is paused, and the command is ended when it goes on";
+    assert_eq!((exit.exit_code, exit.reason.as_deref()), (143, Some(line)));
+    let exec = world.driver.execs(Some("a")).expect("a list").remove(0);
+    assert!(exec.is_owed_its_end(), "it lives: {exec:?}");
+    let before = signals(&world);
+    world.driver.unpause("a").await.expect("unpauses");
+    until(|| signals(&world) > before).await;
+}
+
+#[tokio::test]
+async fn what_was_frozen_when_its_client_went_away_is_ended_by_whichever_daemon_sees_the_thaw() {
+    let world = World::new();
+    let client = Client::hanging(&world, command("long")).await;
+    let id = world.driver.execs(Some("a")).expect("a list").remove(0).id.clone();
+    world.driver.pause("a").await.expect("pauses");
+    drop(client.socket);
+    tokio::time::timeout(LIMIT, client.served).await.expect("served in time").expect("no panic");
+    let world = world.restart().await;
+    world.driver.watch_deadlines();
+    let exec = world.driver.find_exec(id.as_str()).expect("its row");
+    assert!(exec.is_owed_its_end(), "it lives: {exec:?}");
+    let before = signals(&world);
+    world.driver.unpause("a").await.expect("unpauses");
+    until(|| signals(&world) > before).await;
+}
+
+#[tokio::test]
+async fn time_that_runs_out_in_a_frozen_sandbox_ends_the_command_at_the_thaw() {
+    let world = World::new();
+    let open = Open { timeout_ms: Some(200), ..command("long") };
+    let mut client = Client::hanging(&world, open).await;
+    world.driver.pause("a").await.expect("pauses");
+    let (_, exit) = client.rest().await;
+    assert_eq!(exit.exit_code, 124);
+    let id = world.driver.execs(Some("a")).expect("a list").remove(0).id.clone();
+    assert!(world.driver.find_exec(id.as_str()).expect("its row").is_owed_its_end());
+    let before = signals(&world);
+    world.driver.unpause("a").await.expect("unpauses");
+    until(|| signals(&world) > before).await;
+}

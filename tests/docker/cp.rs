@@ -160,6 +160,19 @@ fn a_copy_from_one_sandbox_to_another_keeps_the_tree() {
 }
 
 #[test]
+fn a_copy_from_one_place_of_a_sandbox_to_another_does_not_wait_for_itself() {
+    let Some(world) = World::new() else { return };
+    world.start("a");
+    // More than the engine, the daemon and the sockets between them hold.
+    world.sh("a", "dd if=/dev/urandom of=/tmp/y bs=1M count=16 2>/dev/null");
+    world.copied("a:/tmp/y", "a:/tmp/y.2");
+    world.copied("a:/tmp/y", &format!("{}:/tmp/y.3", world.field("a", "sandbox").as_str().expect("text")));
+    assert_eq!(world.lines("cmp /tmp/y /tmp/y.2 && cmp /tmp/y /tmp/y.3 && echo same"), "same\n");
+    let told = world.copy(&["a:/tmp/y", "a:/tmp/y.4"], b"");
+    assert_eq!(String::from_utf8_lossy(&told.stderr), "Copied 1 file (16.0 MiB) to a:/tmp/y.4\n");
+}
+
+#[test]
 fn a_tar_stream_goes_both_ways() {
     let Some(world) = World::new() else { return };
     world.start("a");

@@ -72,6 +72,11 @@ impl<'a> Watch<'a> {
         self.total_bytes = total_bytes;
     }
 
+    /// Counts from the beginning: what was moved so far is moved once more.
+    pub(super) fn again(&mut self) {
+        self.bytes = 0;
+    }
+
     /// Notes an entry that was copied.
     pub(super) fn entry(&mut self) -> io::Result<()> {
         self.entries += 1;

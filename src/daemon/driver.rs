@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::exec::Launches;
 use super::failure::Failure;
+use super::files::Copies;
 use super::guests::{self, Guests};
 use super::usage::Usage;
 use crate::config::Config;
@@ -42,6 +43,7 @@ pub(super) struct Inner {
     pub(super) socket: PathBuf,
     pub(super) config: Config,
     pub(super) usage: Usage,
+    pub(super) copies: Copies,
     pub(super) launches: Launches,
     pub(super) guests: Guests,
     /// Wakes the timer when a deadline may have changed.
@@ -135,6 +137,7 @@ impl Driver {
             socket: socket.to_owned(),
             config,
             usage,
+            copies: Copies::default(),
             guests,
             launches: Launches::default(),
             deadlines: Notify::new(),
@@ -332,6 +335,7 @@ impl Driver {
     pub(super) fn forget(&self, id: &SessionId) {
         self.queues().remove(id);
         self.0.usage.forget(id);
+        self.0.copies.forget(id);
         self.0.guests.remove(id);
     }
 

@@ -7,6 +7,7 @@ mod copy;
 mod list;
 mod owner;
 mod path;
+mod running;
 mod unpack;
 mod value;
 
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use tokio::time::timeout;
 
 pub use self::copy::{CopyIn, CopyOut};
+pub use self::running::{Copies, Running};
 pub use self::value::{NewFile, Part};
 use super::clock;
 use super::driver::Driver;

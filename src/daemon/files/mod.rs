@@ -4,6 +4,7 @@
 //! pass through as they come; only single files are looked into here, and what comes out is not trusted.
 
 mod copy;
+mod hidden;
 mod list;
 mod owner;
 mod path;
@@ -127,7 +128,12 @@ impl Files {
     /// Where an archive for a directory is unpacked, and what then stands in front of its names. At the root, because
     /// engines refuse links that lead out of where they unpack; but not where they refuse to unpack at the root.
     async fn root(&self, directory: &str) -> Result<(String, String), Failure> {
-        if directory == "/" || self.defaults().await?.read_only_root {
+        if directory == "/" {
+            return Ok((directory.to_owned(), String::new()));
+        }
+        let defaults = self.defaults().await?;
+        self.refuse_hidden(directory, &defaults.tmpfs)?;
+        if defaults.read_only_root {
             return Ok((directory.to_owned(), String::new()));
         }
         Ok(("/".to_owned(), format!("{}/", directory.trim_start_matches('/'))))

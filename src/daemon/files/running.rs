@@ -15,8 +15,8 @@ use crate::model::session::Session;
 use crate::model::step::{Verb, plan};
 use crate::proto::errors::Kind;
 
-/// Longest wait until copies that were ended have let go of the sandbox. They need none; past it the operation goes on, and
-/// the engine's own deadlines hold.
+/// Longest wait until copies that were ended have let go of the sandbox. They need none; past it the operation goes on,
+/// and the engine's own deadlines hold.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 
 /// The copies of each session that has or had some.

@@ -24,8 +24,8 @@ use crate::proto::stream::{Exit, FrameKind, Opened, Refused};
 /// Frames from the client that wait for the engine.
 const QUEUE_FRAMES: usize = 2;
 
-/// How long a client may take nothing of the files that it asked for, before the copy is ended: the engine does nothing else
-/// about the sandbox meanwhile, and gives up what it is asked after as long.
+/// How long a client may take nothing of the files that it asked for, before the copy is ended: the engine does nothing
+/// else about the sandbox meanwhile, and calls about it fail after as long.
 const CLIENT_STALL: Duration = Duration::from_secs(30);
 
 /// How a copy ended.

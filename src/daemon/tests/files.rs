@@ -237,6 +237,30 @@ async fn a_copy_in_goes_into_a_directory_or_gets_the_name_that_was_asked_for() {
 }
 
 #[tokio::test]
+async fn what_would_end_up_below_a_mount_from_memory_is_refused() {
+    let (world, id) = world().await;
+    let defaults = SandboxDefaults { tmpfs: vec!["/fast".to_owned()], ..SandboxDefaults::default() };
+    world.engine.set_sandbox_defaults(defaults);
+    world.engine.put_file(&id, "/fast/old", FakeFile::directory());
+    world.engine.put_file(&id, "/dev/shm", FakeFile::directory());
+    world.engine.put_file(&id, "/shm", FakeFile::link("/dev/shm"));
+    for (path, directory, place) in
+        [("/fast/old/x", "/fast/old", "/fast"), ("/fast", "/fast", "/fast"), ("/shm", "/dev/shm", "/dev")]
+    {
+        let refused = Copying::open(&world, Direction::In, path).await.answer;
+        let text = format!(
+            "'{directory}' in session 'a' cannot be written from outside: '{place}' is in the memory of a running \
+             sandbox"
+        );
+        assert_eq!(refused["error"]["message"], text, "{path}");
+        let hint = format!("tar c FILE | abx exec -i a -- tar x -C {directory}");
+        assert_eq!(refused["error"]["data"]["hint"], hint, "{path}");
+    }
+    let failure = world.driver.write_file("a", file("/dev/shm/x", b"")).await.expect_err("refused");
+    assert_eq!(failure.kind, Kind::InvalidParams);
+}
+
+#[tokio::test]
 async fn a_client_that_goes_away_in_the_middle_is_no_end_of_the_archive() {
     let (world, id) = world().await;
     let mut copy = Copying::open(&world, Direction::In, "/etc/new").await;

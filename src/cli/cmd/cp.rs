@@ -63,7 +63,7 @@ pub(crate) fn run(context: &Context, args: &CpArgs) -> Result<u8, Failure> {
             return Err(Failure::usage(text).with_hint("abx cp NAME:/path/in/sandbox ./here"));
         }
     };
-    watch.finish();
+    watch.finish(copied.is_ok());
     copied?;
     if !matches!(to, Place::Stream) {
         tell(context, &from, &to, &watch);
@@ -96,6 +96,10 @@ fn out_to_files(
     watch: &mut Watch<'_>,
 ) -> Result<(), Failure> {
     let (stream, place) = wire::open(context, session, path, Direction::Out, args.follow_link)?;
+    if place.kind == Some(FileKind::Other) {
+        let text = format!("'{}' is a device or a pipe, and those are not copied", clean(&place.path));
+        return Err(Failure::refused(text));
+    }
     let source = out_source(&place);
     let (root, destination) = local_destination(local)?;
     let top = fit(&source, destination, &clean(&local.display().to_string()))?;
@@ -152,6 +156,7 @@ fn in_from_files(
     let (stream, place) = wire::open(context, session, path, Direction::In, false)?;
     let top = fit(&source, in_destination(&place, path), &clean(&place.path))?;
     watch.expect(what.size_bytes());
+    watch.goes_to(session, &place);
     let cause = Cause::default();
     let packer = Packer::new(Upload::new(stream, cause.clone()), &place.prefix, owner(&place, args), watch);
     let packed = packer.pack(what, top).and_then(Upload::finish);
@@ -175,6 +180,7 @@ fn in_from_stream(
     }
     let cause = Cause::default();
     let names = Names { strip: false, top: None };
+    watch.goes_to(session, &place);
     let mut stdin = io::stdin().lock();
     let to = Upload::new(stream, cause.clone());
     let passed = pass::pass(&mut stdin, to, (&names, &place.prefix), owner(&place, args), watch);

@@ -84,6 +84,7 @@ fn put(
     let (to, place) = wire::open(context, session, path, Direction::In, false)?;
     let source = out_source(&taken.place);
     let top = fit(&source, in_destination(&place, path), &clean(&place.path))?;
+    watch.goes_to(session, &place);
     let names = Names { strip: source.name.is_some(), top };
     let to = Upload::new(to, taken.cause.clone());
     let passed = pass::pass(&mut *from, to, (&names, &place.prefix), owner(&place, args), watch);

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::exec::{Keys, Launches};
 use super::failure::Failure;
+use super::files::Copies;
 use super::guests::{self, Guests};
 use super::usage::Usage;
 use crate::config::Config;
@@ -43,6 +44,7 @@ pub(super) struct Inner {
     pub(super) socket: PathBuf,
     pub(super) config: Config,
     pub(super) usage: Usage,
+    pub(super) copies: Copies,
     pub(super) launches: Launches,
     /// Commands that are asked for by their keys.
     pub(super) keys: Keys,
@@ -145,6 +147,7 @@ impl Driver {
             socket: socket.to_owned(),
             config,
             usage,
+            copies: Copies::default(),
             guests,
             launches: Launches::default(),
             keys: Keys::default(),
@@ -340,6 +343,7 @@ impl Driver {
     pub(super) fn forget(&self, id: &SessionId) {
         self.queues().remove(id);
         self.0.usage.forget(id);
+        self.0.copies.forget(id);
         self.0.guests.remove(id);
     }
 

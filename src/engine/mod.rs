@@ -270,6 +270,8 @@ pub struct SandboxDefaults {
     pub cwd: Option<String>,
     /// Nothing is written outside of its mounts.
     pub read_only_root: bool,
+    /// Where it has mounts from memory, as far as they were asked for.
+    pub tmpfs: Vec<String>,
 }
 
 /// A tar stream on its way out of a sandbox. Not polling it stops the engine by back-pressure.

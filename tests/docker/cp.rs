@@ -160,6 +160,19 @@ fn a_copy_from_one_sandbox_to_another_keeps_the_tree() {
 }
 
 #[test]
+fn a_copy_from_one_place_of_a_sandbox_to_another_does_not_wait_for_itself() {
+    let Some(world) = World::new() else { return };
+    world.start("a");
+    // More than the engine, the daemon and the sockets between them hold.
+    world.sh("a", "dd if=/dev/urandom of=/tmp/y bs=1M count=16 2>/dev/null");
+    world.copied("a:/tmp/y", "a:/tmp/y.2");
+    world.copied("a:/tmp/y", &format!("{}:/tmp/y.3", world.field("a", "sandbox").as_str().expect("text")));
+    assert_eq!(world.lines("cmp /tmp/y /tmp/y.2 && cmp /tmp/y /tmp/y.3 && echo same"), "same\n");
+    let told = world.copy(&["a:/tmp/y", "a:/tmp/y.4"], b"");
+    assert_eq!(String::from_utf8_lossy(&told.stderr), "Copied 1 file (16.0 MiB) to a:/tmp/y.4\n");
+}
+
+#[test]
 fn a_tar_stream_goes_both_ways() {
     let Some(world) = World::new() else { return };
     world.start("a");
@@ -303,6 +316,7 @@ fn what_cannot_be_copied_is_said_in_full() {
     fs::create_dir(world.at("d")).expect("made");
     for (args, code, text) in [
         (["a:/nope", "x"], 1, "Error: session 'a' has no '/nope'\n"),
+        (["a:/dev/null", "x"], 1, "Error: '/dev/null' is a device or a pipe, and those are not copied\n"),
         (["b:/x", "x"], 3, "Error: no session is named 'b'\nHint: abx session list\n"),
         (
             ["nope", "a:/tmp"],
@@ -314,6 +328,12 @@ fn what_cannot_be_copied_is_said_in_full() {
         (["f", "a:/nope/"], 1, "Error: there is no directory '/nope'\n"),
         (["f", "a:/nope/x"], 1, "Error: session 'a' has no '/nope'\n"),
         (["a:/etc/passwd", "nope/"], 1, "Error: there is no directory 'nope/'\n"),
+        (
+            ["f", "a:/dev/shm"],
+            1,
+            "Error: '/dev/shm' in session 'a' cannot be written from outside: '/dev' is in the memory of a running \
+             sandbox\nHint: tar c FILE | abx exec -i a -- tar x -C /dev/shm\n",
+        ),
         (["f/", "a:/tmp"], 1, "Error: cannot read 'f/'\nCaused by: Not a directory (os error 20)\n"),
         (
             ["f", "d"],
@@ -386,6 +406,22 @@ fn a_reader_that_goes_away_ends_the_copy_and_nothing_else() {
     drop(out);
     child.wait().expect("it ends");
     world.copied("a:/etc/passwd", "passwd");
+}
+
+#[test]
+fn a_reader_that_sleeps_does_not_hold_up_a_stop_and_hears_of_it() {
+    let Some(world) = World::new() else { return };
+    world.start("a");
+    world.sh("a", "truncate -s 1G /big");
+    let mut command = world.home.command(env!("CARGO_BIN_EXE_abx"));
+    command.args(["cp", "a:/big", "-"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("abx runs");
+    child.stdout.as_mut().expect("piped").read_exact(&mut [0; 512]).expect("a header");
+    world.call("session.stop", json!({"name": "a"}));
+    assert_eq!(world.field("a", "status"), "stopped");
+    let output = child.wait_with_output().expect("abx ends");
+    let want = "Error: session 'a' is being stopped; the copy was ended\n";
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(4), want));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! The daemon says what is at the sandbox's end; what the files are called at the other one is decided here, before
 //! anything is written.
 
+mod across;
 mod beneath;
 mod entry;
 mod pack;
@@ -19,6 +20,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use self::across::across;
 use self::entry::Names;
 use self::pack::{Packer, What};
 use self::place::{Destination, Place, Source, fit, says_contents, says_directory};
@@ -61,7 +63,7 @@ pub(crate) fn run(context: &Context, args: &CpArgs) -> Result<u8, Failure> {
             return Err(Failure::usage(text).with_hint("abx cp NAME:/path/in/sandbox ./here"));
         }
     };
-    watch.finish();
+    watch.finish(copied.is_ok());
     copied?;
     if !matches!(to, Place::Stream) {
         tell(context, &from, &to, &watch);
@@ -94,6 +96,10 @@ fn out_to_files(
     watch: &mut Watch<'_>,
 ) -> Result<(), Failure> {
     let (stream, place) = wire::open(context, session, path, Direction::Out, args.follow_link)?;
+    if place.kind == Some(FileKind::Other) {
+        let text = format!("'{}' is a device or a pipe, and those are not copied", clean(&place.path));
+        return Err(Failure::refused(text));
+    }
     let source = out_source(&place);
     let (root, destination) = local_destination(local)?;
     let top = fit(&source, destination, &clean(&local.display().to_string()))?;
@@ -150,6 +156,7 @@ fn in_from_files(
     let (stream, place) = wire::open(context, session, path, Direction::In, false)?;
     let top = fit(&source, in_destination(&place, path), &clean(&place.path))?;
     watch.expect(what.size_bytes());
+    watch.goes_to(session, &place);
     let cause = Cause::default();
     let packer = Packer::new(Upload::new(stream, cause.clone()), &place.prefix, owner(&place, args), watch);
     let packed = packer.pack(what, top).and_then(Upload::finish);
@@ -173,34 +180,13 @@ fn in_from_stream(
     }
     let cause = Cause::default();
     let names = Names { strip: false, top: None };
+    watch.goes_to(session, &place);
     let mut stdin = io::stdin().lock();
     let to = Upload::new(stream, cause.clone());
     let passed = pass::pass(&mut stdin, to, (&names, &place.prefix), owner(&place, args), watch);
     // Who writes the stream may still be at its padding.
     let passed = passed.and_then(|to| io::copy(&mut stdin, &mut io::sink()).map(|_| to));
     explain(passed.and_then(Upload::finish), &cause, "cannot read a tar stream from standard input")
-}
-
-fn across(
-    context: &Context,
-    (session, path): (&String, &String),
-    (other, target): (&String, &String),
-    args: &CpArgs,
-    watch: &mut Watch<'_>,
-) -> Result<(), Failure> {
-    let (from, out) = wire::open(context, session, path, Direction::Out, args.follow_link)?;
-    let (to, place) = wire::open(context, other, target, Direction::In, false)?;
-    let source = out_source(&out);
-    let top = fit(&source, in_destination(&place, target), &clean(&place.path))?;
-    watch.expect(out.size_bytes);
-    let cause = Cause::default();
-    let mut download = Download::new(from, cause.clone());
-    let names = Names { strip: source.name.is_some(), top };
-    let to = Upload::new(to, cause.clone());
-    let passed = pass::pass(&mut download, to, (&names, &place.prefix), owner(&place, args), watch);
-    // The end of the one must be known before the other is told that this was all.
-    let passed = passed.and_then(|to| download.finish().map(|()| to));
-    explain(passed.and_then(Upload::finish), &cause, &format!("cannot copy from '{}'", clean(session)))
 }
 
 /// Tells what the stream itself said where it ended the copy, else what this machine did.

@@ -1,6 +1,7 @@
 //! Copies: the end that is in the sandbox. What is unpacked where, and under which name, follows `docker cp`.
 
 use super::path::{self, Cleaned};
+use super::running::Running;
 use super::value::wire_kind;
 use super::{Files, Found};
 use crate::daemon::driver::Driver;
@@ -27,12 +28,13 @@ pub struct CopyIn {
 }
 
 impl Driver {
-    /// Begins a copy out of a sandbox.
+    /// Begins a copy out of a sandbox, and gives what says when it has to end.
     ///
     /// # Errors
     /// `session_not_found`, `file_not_found`, `wrong_state`, `invalid_params` and the engine's kinds.
-    pub async fn copy_out(&self, session: &str, asked: &CopyOpen) -> Result<CopyOut, Failure> {
+    pub async fn copy_out(&self, session: &str, asked: &CopyOpen) -> Result<(CopyOut, Running), Failure> {
         let files = self.files(session).await?;
+        let running = self.0.copies.begin(&files.session.id);
         let Cleaned { path, contents, directory } = files.clean(&asked.path).await?;
         let found = if asked.follow || directory {
             files.follow(&path).await?
@@ -58,15 +60,16 @@ impl Driver {
             name,
             owner: None,
         };
-        Ok(CopyOut { place, archive, files })
+        Ok((CopyOut { place, archive, files }, running))
     }
 
-    /// Finds the place of a copy into a sandbox.
+    /// Finds the place of a copy into a sandbox, and gives what says when it has to end.
     ///
     /// # Errors
     /// As [`Driver::copy_out`]'s.
-    pub async fn copy_in(&self, session: &str, asked: &CopyOpen) -> Result<CopyIn, Failure> {
+    pub async fn copy_in(&self, session: &str, asked: &CopyOpen) -> Result<(CopyIn, Running), Failure> {
         let files = self.files(session).await?;
+        let running = self.0.copies.begin(&files.session.id);
         let cleaned = files.clean(&asked.path).await?;
         let Found { path, stat } = files.follow(&cleaned.path).await?;
         let there = stat.as_ref().map(|stat| stat.kind);
@@ -90,7 +93,7 @@ impl Driver {
             owner: Some(files.owner().await?),
             path,
         };
-        Ok(CopyIn { place, root, files })
+        Ok((CopyIn { place, root, files }, running))
     }
 }
 

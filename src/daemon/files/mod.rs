@@ -4,9 +4,11 @@
 //! pass through as they come; only single files are looked into here, and what comes out is not trusted.
 
 mod copy;
+mod hidden;
 mod list;
 mod owner;
 mod path;
+mod running;
 mod unpack;
 mod value;
 
@@ -15,6 +17,7 @@ use std::sync::Arc;
 use tokio::time::timeout;
 
 pub use self::copy::{CopyIn, CopyOut};
+pub use self::running::{Copies, Running};
 pub use self::value::{NewFile, Part};
 use super::clock;
 use super::driver::Driver;
@@ -125,7 +128,12 @@ impl Files {
     /// Where an archive for a directory is unpacked, and what then stands in front of its names. At the root, because
     /// engines refuse links that lead out of where they unpack; but not where they refuse to unpack at the root.
     async fn root(&self, directory: &str) -> Result<(String, String), Failure> {
-        if directory == "/" || self.defaults().await?.read_only_root {
+        if directory == "/" {
+            return Ok((directory.to_owned(), String::new()));
+        }
+        let defaults = self.defaults().await?;
+        self.refuse_hidden(directory, &defaults.tmpfs)?;
+        if defaults.read_only_root {
             return Ok((directory.to_owned(), String::new()));
         }
         Ok(("/".to_owned(), format!("{}/", directory.trim_start_matches('/'))))

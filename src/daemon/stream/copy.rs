@@ -2,18 +2,19 @@
 
 use std::io;
 use std::pin::pin;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::sleep;
 
 use super::input::{Reader, read_frame};
 use super::out::Out;
 use super::{Broken, LAST_WORD, RawStreams, pump};
 use crate::daemon::exec::ChunkStream;
 use crate::daemon::failure::Failure;
-use crate::daemon::files::{CopyIn, CopyOut};
+use crate::daemon::files::{CopyIn, CopyOut, Running};
 use crate::daemon::progress::Report;
 use crate::engine::{ArchiveSource, Chunk};
 use crate::proto::copy::{CopyOpen, CopyPlace, Direction};
@@ -22,6 +23,10 @@ use crate::proto::stream::{Exit, FrameKind, Opened, Refused};
 
 /// Frames from the client that wait for the engine.
 const QUEUE_FRAMES: usize = 2;
+
+/// How long a client may take nothing of the files that it asked for, before the copy is ended: the engine does nothing
+/// else about the sandbox meanwhile, and calls about it fail after as long.
+const CLIENT_STALL: Duration = Duration::from_secs(30);
 
 /// How a copy ended.
 enum Ended {
@@ -44,14 +49,14 @@ pub(super) async fn serve(
     let report = streams.driver.report(session, asked.op.clone(), None);
     let work = async {
         match asked.direction {
-            Direction::Out => match streams.driver.copy_out(session, asked).await {
-                Ok(copy) => give(copy, report, reader, &mut out).await,
-                Err(failure) => Err(failure),
-            },
-            Direction::In => match streams.driver.copy_in(session, asked).await {
-                Ok(copy) => take(copy, report, reader, &mut out).await,
-                Err(failure) => Err(failure),
-            },
+            Direction::Out => {
+                let (copy, running) = streams.driver.copy_out(session, asked).await?;
+                unless_ended(running, give(copy, report, reader, &mut out)).await
+            }
+            Direction::In => {
+                let (copy, running) = streams.driver.copy_in(session, asked).await?;
+                unless_ended(running, take(copy, report, reader, &mut out)).await
+            }
         }
     };
     let ended = tokio::select! {
@@ -70,11 +75,28 @@ pub(super) async fn serve(
             Err(failure) => out.line(&Refused { error: failure.to_wire() }).await,
         }
     };
-    if !streams.shutdown.begun() {
-        return last.await;
+    // A client that does not read finds its connection closed when the daemon stops.
+    let left = async {
+        streams.shutdown.wait().await;
+        sleep(LAST_WORD).await;
+    };
+    tokio::select! {
+        biased;
+        said = last => said,
+        () = left => Ok(()),
     }
-    // A client that does not read finds its connection closed.
-    timeout(LAST_WORD, last).await.unwrap_or(Ok(()))
+}
+
+/// Does the work, unless the copy has to end before. It has let go of the sandbox by the time that is noted.
+async fn unless_ended(
+    mut running: Running,
+    work: impl Future<Output = Result<Ended, Failure>>,
+) -> Result<Ended, Failure> {
+    tokio::select! {
+        biased;
+        ended = work => ended,
+        why = running.ended() => Ok(Ended::Failed(why)),
+    }
 }
 
 fn opened(place: &CopyPlace) -> Opened {
@@ -91,6 +113,7 @@ async fn give(copy: CopyOut, report: Report, mut reader: Reader, out: &mut Out) 
         return Ok(Ended::Gone);
     }
     let CopyOut { archive, files: _in_use, .. } = copy;
+    out.give_up_after(CLIENT_STALL);
     let mut done = 0;
     let counted = archive.inspect(move |next| {
         done += next.as_ref().map_or(0, |bytes| bytes.len() as u64);
@@ -103,6 +126,10 @@ async fn give(copy: CopyOut, report: Report, mut reader: Reader, out: &mut Out) 
         pumped = pump(&mut chunks, out) => Ok(match pumped {
             Ok(()) => Ended::Done,
             Err(Broken::Command(failure)) => Ended::Failed(failure),
+            Err(Broken::Client(error)) if error.kind() == io::ErrorKind::TimedOut => {
+                let text = format!("nobody took the files for {} s; the copy was ended", CLIENT_STALL.as_secs());
+                Ended::Failed(Failure::new(Kind::Limit, text))
+            }
             Err(Broken::Client(_)) => Ended::Gone,
         }),
         () = left => Ok(Ended::Gone),

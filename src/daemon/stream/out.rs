@@ -1,6 +1,7 @@
 //! What goes to the client of a raw stream.
 
 use std::io;
+use std::time::Duration;
 
 use buf_list::BufList;
 use bytes::{Buf, Bytes, BytesMut};
@@ -9,6 +10,7 @@ use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::SndBuf;
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::OwnedWriteHalf;
+use tokio::time::timeout;
 
 use super::json;
 use crate::daemon::exec::ChunkStream;
@@ -39,6 +41,8 @@ pub(super) struct Out {
     held: Option<Chunk>,
     /// Past so many bytes that wait to be written no more output is read.
     ahead: usize,
+    /// How long the client may take nothing, before that is an error.
+    patience: Option<Duration>,
 }
 
 /// Frames in their order.
@@ -51,7 +55,7 @@ struct Waiting {
 
 impl Out {
     pub(super) fn new(write: OwnedWriteHalf) -> Self {
-        Self { write, rest: Waiting::default(), held: None, ahead: READ_AHEAD_BYTES }
+        Self { write, rest: Waiting::default(), held: None, ahead: READ_AHEAD_BYTES, patience: None }
     }
 
     /// Lets the socket hold much, for output that nobody looks at as it comes.
@@ -64,6 +68,11 @@ impl Out {
     /// be lost if this process were killed.
     pub(super) fn read_nothing_ahead(&mut self) {
         self.ahead = 0;
+    }
+
+    /// Fails once the client has taken nothing for so long. The last frame waits for it all the same.
+    pub(super) fn give_up_after(&mut self, patience: Duration) {
+        self.patience = Some(patience);
     }
 
     /// Sends a line of the opening.
@@ -129,13 +138,18 @@ impl Out {
     /// What was not written still waits.
     pub(super) async fn flush(&mut self) -> io::Result<()> {
         while let Some(first) = self.rest.first() {
-            self.write.write_buf(first).await?;
+            let written = self.write.write_buf(first);
+            match self.patience {
+                Some(patience) => timeout(patience, written).await??,
+                None => written.await?,
+            };
         }
         Ok(())
     }
 
     /// Sends the last frame, after all that waits or is held, and ends our side.
     pub(super) async fn last(&mut self, kind: FrameKind, value: &impl serde::Serialize) -> io::Result<()> {
+        self.patience = None;
         self.release();
         self.rest.frames(kind, &json(value).into());
         self.flush().await?;

@@ -237,6 +237,30 @@ async fn a_copy_in_goes_into_a_directory_or_gets_the_name_that_was_asked_for() {
 }
 
 #[tokio::test]
+async fn what_would_end_up_below_a_mount_from_memory_is_refused() {
+    let (world, id) = world().await;
+    let defaults = SandboxDefaults { tmpfs: vec!["/fast".to_owned()], ..SandboxDefaults::default() };
+    world.engine.set_sandbox_defaults(defaults);
+    world.engine.put_file(&id, "/fast/old", FakeFile::directory());
+    world.engine.put_file(&id, "/dev/shm", FakeFile::directory());
+    world.engine.put_file(&id, "/shm", FakeFile::link("/dev/shm"));
+    for (path, directory, place) in
+        [("/fast/old/x", "/fast/old", "/fast"), ("/fast", "/fast", "/fast"), ("/shm", "/dev/shm", "/dev")]
+    {
+        let refused = Copying::open(&world, Direction::In, path).await.answer;
+        let text = format!(
+            "'{directory}' in session 'a' cannot be written from outside: '{place}' is in the memory of a running \
+             sandbox"
+        );
+        assert_eq!(refused["error"]["message"], text, "{path}");
+        let hint = format!("tar c FILE | abx exec -i a -- tar x -C {directory}");
+        assert_eq!(refused["error"]["data"]["hint"], hint, "{path}");
+    }
+    let failure = world.driver.write_file("a", file("/dev/shm/x", b"")).await.expect_err("refused");
+    assert_eq!(failure.kind, Kind::InvalidParams);
+}
+
+#[tokio::test]
 async fn a_client_that_goes_away_in_the_middle_is_no_end_of_the_archive() {
     let (world, id) = world().await;
     let mut copy = Copying::open(&world, Direction::In, "/etc/new").await;
@@ -248,6 +272,54 @@ async fn a_client_that_goes_away_in_the_middle_is_no_end_of_the_archive() {
     until(|| world.driver.0.usage.idle_since(&row.id, std::time::Duration::ZERO).is_some()).await;
     assert_eq!(world.engine.file(&id, "/etc/new"), None);
     assert!(world.engine.calls().iter().all(|call| !call.starts_with("write_archive")));
+}
+
+impl Copying {
+    /// How it ended: the kind and the words.
+    async fn error(&mut self) -> (String, String) {
+        loop {
+            match self.frame().await {
+                (FrameKind::Stdout, _) => {}
+                (kind, payload) => {
+                    assert_eq!(kind, FrameKind::Error);
+                    let error: serde_json::Value = serde_json::from_slice(&payload).expect("JSON");
+                    let text = |value: &serde_json::Value| value.as_str().expect("text").to_owned();
+                    break (text(&error["data"]["kind"]), text(&error["message"]));
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_copy_that_nobody_reads_does_not_hold_up_a_stop_and_hears_of_it() {
+    let (world, id) = world().await;
+    world.engine.put_file(&id, "/big", FakeFile::bytes(&[7; 8 << 20]));
+    let mut out = Copying::open(&world, Direction::Out, "/big").await;
+    let mut into = Copying::open(&world, Direction::In, "/etc/new").await;
+    into.send(&tar_of("etc/new", &[7; 4096])[..1024]).await;
+    world.stop("a").await.expect("stopped");
+    let want = ("busy".to_owned(), "session 'a' is being stopped; the copy was ended".to_owned());
+    assert_eq!((out.error().await, into.error().await), (want.clone(), want));
+    assert_eq!(world.engine.file(&id, "/etc/new"), None);
+    // Where nothing is left to stop, nothing is ended.
+    let mut out = Copying::open(&world, Direction::Out, "/etc/passwd").await;
+    world.stop("a").await.expect("stopped");
+    assert_eq!(out.frame().await.0, FrameKind::Stdout);
+    assert_eq!(out.frame().await.0, FrameKind::Exit);
+}
+
+#[tokio::test]
+async fn a_client_that_takes_nothing_for_long_loses_the_copy_and_is_told() {
+    let (world, id) = world().await;
+    world.engine.put_file(&id, "/big", FakeFile::bytes(&[7; 8 << 20]));
+    let mut copy = Copying::open(&world, Direction::Out, "/big").await;
+    let row = world.row("a");
+    tokio::time::pause();
+    tokio::time::sleep(std::time::Duration::from_secs(20)).await;
+    until(|| world.driver.0.usage.idle_since(&row.id, std::time::Duration::ZERO).is_some()).await;
+    let want = ("limit".to_owned(), "nobody took the files for 30 s; the copy was ended".to_owned());
+    assert_eq!(copy.error().await, want);
 }
 
 #[tokio::test]

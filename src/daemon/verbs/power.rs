@@ -169,6 +169,7 @@ impl Driver {
     /// Plans a verb on what is true now: the row is first compared with its container. Where the engine does not
     /// answer, a verb that would change nothing still succeeds.
     pub(in crate::daemon) async fn plan_true(&self, held: &mut Held, verb: Verb) -> Result<Plan, Failure> {
+        self.end_copies(&held.session, verb).await;
         let compared = self.settle_held(held).await;
         let planned = plan(&held.session, verb).map_err(|refusal| Failure::refused(&held.session, refusal));
         match (compared, planned) {

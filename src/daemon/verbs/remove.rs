@@ -23,8 +23,9 @@ impl Driver {
             let mut held = this.hold(&name).await?;
             let doing = format!("cannot delete session '{}'", held.session.name);
             let failed = |failure: Failure| failure.while_doing(doing.clone()).about(&name);
-            this.observe(&held.session).await.map_err(|e| failed(e.into()))?;
             let verb = Verb::Delete { keep_snapshots };
+            this.end_copies(&held.session, verb).await;
+            this.observe(&held.session).await.map_err(|e| failed(e.into()))?;
             let plan =
                 plan(&held.session, verb).map_err(|refusal| Failure::refused(&held.session, refusal))?;
             if let Some(operation) = plan.operation {

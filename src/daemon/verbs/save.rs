@@ -213,6 +213,7 @@ impl Driver {
         report: &Report,
     ) -> Result<(), Failure> {
         let target = self.own_snapshot(&held.session, name)?;
+        self.end_copies(&held.session, Verb::Rollback { unsaved: true }).await;
         self.settle_held(held).await?;
         let old = self.observe(&held.session).await?;
         let unsaved = old.is_some() && self.is_unsaved(&held.session).await?;

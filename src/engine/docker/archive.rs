@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use super::api;
 use super::containers::{self, encoded};
 use super::link::{About, Link, ORDINARY, SLOW, refused};
+use super::observe;
 use super::snapshot::optional;
 use crate::engine::{Archive, ArchiveSource, EngineError, FileKind, PathStat, SandboxDefaults, hijack};
 
@@ -36,6 +37,8 @@ mod go_mode {
 pub(super) async fn sandbox_defaults(link: &Link, id: &str) -> Result<SandboxDefaults, EngineError> {
     let seen = containers::one(link, "sandbox_defaults", id).await?;
     let seen = seen.ok_or_else(|| EngineError::NoSandbox { id: id.to_owned() })?;
+    let mounts = observe::excluded(&seen, None).into_iter().filter(|mount| mount.kind == "tmpfs");
+    let tmpfs = mounts.map(|mount| mount.target).collect();
     let image = seen.image.unwrap_or_default();
     let image = link.call("sandbox_defaults", ORDINARY, About::Nothing, |client| async move {
         optional(client.docker.inspect_image(&image).await)
@@ -50,7 +53,7 @@ pub(super) async fn sandbox_defaults(link: &Link, id: &str) -> Result<SandboxDef
     };
     let said = |text: Option<String>| text.filter(|text| !text.is_empty());
     let read_only_root = seen.host_config.and_then(|host| host.readonly_rootfs).unwrap_or(false);
-    Ok(SandboxDefaults { user: said(user), cwd: said(cwd), read_only_root })
+    Ok(SandboxDefaults { user: said(user), cwd: said(cwd), read_only_root, tmpfs })
 }
 
 pub(super) async fn stat(link: &Link, id: &str, path: &str) -> Result<Option<PathStat>, EngineError> {

@@ -262,3 +262,27 @@ fn a_destination_is_found_through_the_users_own_links() {
         assert!(local_destination(&dir.path().join(path)).is_err(), "{path}");
     }
 }
+
+#[test]
+fn a_copy_into_a_sandbox_that_broke_off_says_what_it_may_have_left() {
+    let place = CopyPlace {
+        path: "/tmp/f".to_owned(),
+        kind: Some(FileKind::File),
+        size_bytes: Some(7),
+        directory: Some("/tmp".to_owned()),
+        prefix: "tmp/".to_owned(),
+        name: Some("f".to_owned()),
+        owner: None,
+    };
+    let told = |bytes: u64, whole: bool| {
+        let (output, captured) = crate::cli::output::Output::captured(false, true);
+        let mut watch = Watch::start(&output);
+        watch.goes_to("a", &place);
+        watch.moved(bytes).expect("nobody wants to leave");
+        watch.finish(whole);
+        captured.err.text()
+    };
+    let want = "Warning: a:/tmp/f may hold a part of what was copied, in the place of what was there\n";
+    assert_eq!(told(1, false), want);
+    assert_eq!((told(1, true), told(0, false)), (String::new(), String::new()));
+}

@@ -12,6 +12,7 @@ use signal_hook::low_level::emulate_default_handler;
 use crate::cli::output::{Output, clean};
 use crate::cli::progress::Bar;
 use crate::client::{Meanwhile, Progress};
+use crate::proto::copy::CopyPlace;
 
 /// Bytes that are moved at once: a frame of the stream.
 const MOVE_BYTES: usize = 256 * 1024;
@@ -38,6 +39,8 @@ pub(super) struct Watch<'a> {
     /// What was left out, and why.
     pub(super) skipped: Vec<String>,
     more_skipped: u64,
+    /// What may hold a part of the files, if this ends before they are whole.
+    part: Option<String>,
     buffer: Vec<u8>,
 }
 
@@ -63,6 +66,7 @@ impl<'a> Watch<'a> {
             entries: 0,
             skipped: Vec::new(),
             more_skipped: 0,
+            part: None,
             buffer: vec![0; MOVE_BYTES],
         }
     }
@@ -70,6 +74,16 @@ impl<'a> Watch<'a> {
     /// Says how much there will be.
     pub(super) fn expect(&mut self, total_bytes: Option<u64>) {
         self.total_bytes = total_bytes;
+    }
+
+    /// Says where in a sandbox the files go: engines unpack them under their own names as they come.
+    pub(super) fn goes_to(&mut self, session: &str, place: &CopyPlace) {
+        self.part = Some(format!("{session}:{}", place.path));
+    }
+
+    /// Counts from the beginning: what was moved so far is moved once more.
+    pub(super) fn again(&mut self) {
+        self.bytes = 0;
     }
 
     /// Notes an entry that was copied.
@@ -137,9 +151,14 @@ impl<'a> Watch<'a> {
         self.bar.hear(Meanwhile::Progress(progress));
     }
 
-    /// Clears the bar and says what was left out. Where the user wanted to leave, the process ends here.
-    pub(super) fn finish(&mut self) {
+    /// Clears the bar and says what was left out, or what may be left of files that are not `whole`. Where the user wanted
+    /// to leave, the process ends here.
+    pub(super) fn finish(&mut self, whole: bool) {
         self.bar.clear();
+        if let Some(place) = self.part.as_deref().filter(|_| !whole && self.bytes > 0) {
+            let text = "may hold a part of what was copied, in the place of what was there";
+            self.output.note(&format!("Warning: {} {text}", clean(place)));
+        }
         if self.pressed.load(Ordering::Relaxed) {
             // Does not come back; should it fail, what was interrupted is told as an error.
             let signal = i32::try_from(self.signal.load(Ordering::Relaxed)).unwrap_or(SIGINT);

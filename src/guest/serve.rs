@@ -1,5 +1,7 @@
 //! The loop of PID 1: one thread, which never blocks but to wait for whatever comes next.
 
+mod connection;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,7 +25,7 @@ use super::stop::Stop;
 use super::table::Table;
 use super::terminal::{Asker, News, Shown};
 use super::timers::{Timer, Timers};
-use super::wire::{Failed, Hello, Kind, NO_STREAM, Notice, Payload, VERSION};
+use super::wire::{Failed, Kind, NO_STREAM, Notice, Payload};
 
 /// How long a command that was asked to end has for it.
 const TERM_GRACE: Duration = Duration::from_secs(5);
@@ -407,46 +409,5 @@ impl Guest {
             }
         }
         self.ready = waiting;
-    }
-
-    fn greet(&mut self, socket: OwnedFd) {
-        let mut link = Link::new(socket);
-        self.generation = self.generation.wrapping_add(1);
-        let hello = Hello {
-            oldest: VERSION,
-            newest: VERSION,
-            build: super::start::BUILD.to_owned(),
-            uid: self.rights.uid,
-        };
-        link.say(Kind::Hello, NO_STREAM, &hello.encode());
-        link.settle(&self.poller);
-        self.link = Some(link);
-    }
-
-    fn see_to_link(&mut self) {
-        match &mut self.link {
-            Some(link) if !link.is_lost() => link.settle(&self.poller),
-            Some(_) => self.lose_link(),
-            None => {}
-        }
-    }
-
-    /// Ends the connection and nothing else: those who followed are gone, and what must not go on without them is held.
-    pub(super) fn lose_link(&mut self) {
-        let Some(link) = self.link.take() else { return };
-        self.dialer.lost(link.welcome);
-        self.streams.clear();
-        self.peeks.clear();
-        let now = Instant::now();
-        for key in self.table.keys() {
-            let Some(command) = self.table.get(key).filter(|c| !c.followers.is_empty()) else { continue };
-            command.followers.clear();
-            if !command.detached && !command.has_ended() {
-                let until = now + command.orphan;
-                command.held_until = Some(until);
-                self.timers.add(until, Timer::Orphan(key));
-            }
-            self.touch(key);
-        }
     }
 }

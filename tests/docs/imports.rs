@@ -119,6 +119,7 @@ const CLI: &[&str] = &[
     "serde",
     "serde_json",
     "signal_hook",
+    "tempfile",
     "tar",
     "thiserror",
     "unicode_width",

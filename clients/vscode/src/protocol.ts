@@ -1,6 +1,11 @@
 // Rendered from proto-docs/openrpc.json by `npm run generate`; do not edit.
 
 /**
+ * What a session's agent is doing.
+ */
+export type Attention = "working" | "waiting" | "idle" | "done" | (string & {});
+
+/**
  * A client.
  */
 export interface By {
@@ -642,6 +647,18 @@ export interface Session {
    */
   agent: string;
   /**
+   * What its agent is doing; null until something of it was heard since the sandbox came up.
+   */
+  attention: Attention | null;
+  /**
+   * Since when.
+   */
+  attention_at: string | null;
+  /**
+   * One line that came with it, from inside the sandbox.
+   */
+  attention_note: string | null;
+  /**
    * RFC 3339, UTC, milliseconds.
    */
   created_at: string;
@@ -964,6 +981,37 @@ export interface TerminalScreen {
 }
 
 /**
+ * What is waited for.
+ */
+export type WaitFor =
+  | "working"
+  | "waiting"
+  | "idle"
+  | "done"
+  | "attention"
+  | "exit"
+  | "running"
+  | "paused"
+  | "stopped"
+  | "saved"
+  | "deleted"
+  | (string & {});
+
+/**
+ * What came of waiting.
+ */
+export interface WaitResult {
+  /**
+   * Whether it is so; false when the time is up.
+   */
+  reached: boolean;
+  /**
+   * The session as it was then; null when it is deleted and that, or its exit, was waited for.
+   */
+  session: Session | null;
+}
+
+/**
  * The host directory that a session works on.
  */
 export interface Workspace {
@@ -1274,6 +1322,42 @@ export interface SessionUpdateParams {
   };
   /**
    * Counted from now if the session runs; 0 is never.
+   */
+  timeout_ms?: number | null;
+}
+
+/**
+ * Params of `session.notify`.
+ */
+export interface SessionNotifyParams {
+  /**
+   * The session, which runs.
+   */
+  name: string;
+  /**
+   * `waiting` if absent.
+   */
+  state?: Attention | null;
+  /**
+   * One line; what is longer than 512 bytes is cut.
+   */
+  text?: string | null;
+}
+
+/**
+ * Params of `session.wait`.
+ */
+export interface SessionWaitParams {
+  /**
+   * Until when. What is so already is not waited for.
+   */
+  for: WaitFor;
+  /**
+   * The session, whatever it is renamed to.
+   */
+  name: string;
+  /**
+   * Give up after this many milliseconds; never if absent or 0.
    */
   timeout_ms?: number | null;
 }
@@ -1715,6 +1799,10 @@ export interface Methods {
   "session.rename": { params: SessionRenameParams; result: Session };
   /** Changes timeout, idle time or metadata. One call makes one change: all of it or none. */
   "session.update": { params: SessionUpdateParams; result: Session };
+  /** Says what the session's agent is doing. What is said holds against what the agent writes next. */
+  "session.notify": { params: SessionNotifyParams; result: Session };
+  /** Waits until a session or its agent is as wanted. */
+  "session.wait": { params: SessionWaitParams; result: WaitResult };
   /** Takes over rows of the older tools. Adopts a container that still exists; never overwrites a row. */
   "session.import": { params: SessionImportParams; result: ImportOutcome[] };
   /** Lists snapshots, newest first: of one session, or all. */

@@ -347,9 +347,11 @@ A daemon without events is of use all the same."
   (let ((kind (plist-get event :kind)))
     (cond
      ((equal kind "progress")
-      (when-let ((name (cdr (assoc (plist-get event :op) abx-client--ops))))
-        (setf (alist-get name abx-client--progress nil nil #'equal) (plist-get event :text))
-        (abx-client--run 'abx-sessions-hook))
+      (let* ((step (plist-get event :data))
+             (name (cdr (assoc (plist-get step :op) abx-client--ops))))
+        (when name
+          (setf (alist-get name abx-client--progress nil nil #'equal) (plist-get step :text))
+          (abx-client--run 'abx-sessions-hook)))
       (abx-client--run 'abx-event-functions event))
      ((equal kind "subscribed")
       (setq abx-client--seq (plist-get event :seq))

@@ -140,7 +140,7 @@ h.test('progress is shown with its session', function()
   local seen = {}
   local stop = abx.on('event', function(event)
     if event.kind == 'progress' then
-      seen[#seen + 1] = event.text
+      seen[#seen + 1] = event.data.text
     end
   end)
   h.get(abx.save, 'one', { snapshot = 'second' })

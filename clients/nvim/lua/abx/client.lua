@@ -194,9 +194,10 @@ end
 
 local function event(params)
   if params.kind == 'progress' then
-    local name = params.op and state.op_names and state.op_names[params.op]
+    local step = params.data
+    local name = step.op and state.op_names and state.op_names[step.op]
     if name then
-      state.progress[name] = params.text
+      state.progress[name] = step.text
       tell('sessions', state.sessions)
     end
     tell('event', params)

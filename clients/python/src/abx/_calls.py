@@ -156,6 +156,12 @@ def verb(method: str, name: str, **params: Any) -> Call[Session]:
     return Call(method, {"name": name, **_given(**params)}, _session)
 
 
+def wait(name: str, until: str, timeout: Optional[float]) -> Call[bool]:
+    """``session.wait``."""
+    params = {"name": name, "for": until, **_given(timeout_ms=seconds(timeout))}
+    return Call("session.wait", params, lambda waited: bool(waited["reached"]), repeatable=True)
+
+
 def save(
     name: str, snapshot: Optional[str], note: Optional[str], keep: bool, op: Optional[str]
 ) -> Call[Saved]:

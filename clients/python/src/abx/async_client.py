@@ -181,6 +181,14 @@ class AsyncClient:
         """Thaws a paused session."""
         return await self._do(_calls.verb("session.unpause", name))
 
+    async def notify(self, name: str, text: Optional[str] = None, *, state: Optional[str] = None) -> Session:
+        """Says what a session's agent does: ``waiting``, ``working``, ``idle`` or ``done``."""
+        return await self._do(_calls.verb("session.notify", name, state=state, text=text))
+
+    async def wait(self, name: str, until: str, *, timeout: Optional[float] = None) -> bool:
+        """Waits until a session is ``idle``, ``waiting``, ``done`` and so on; false when the time is up."""
+        return await self._do(_calls.wait(name, until, timeout))
+
     async def fork(
         self,
         name: str,

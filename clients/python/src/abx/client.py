@@ -184,6 +184,14 @@ class Client:
         """Thaws a paused session."""
         return self._do(_calls.verb("session.unpause", name))
 
+    def notify(self, name: str, text: Optional[str] = None, *, state: Optional[str] = None) -> Session:
+        """Says what a session's agent does: ``waiting``, ``working``, ``idle`` or ``done``."""
+        return self._do(_calls.verb("session.notify", name, state=state, text=text))
+
+    def wait(self, name: str, until: str, *, timeout: Optional[float] = None) -> bool:
+        """Waits until a session is ``idle``, ``waiting``, ``done`` and so on; false when the time is up."""
+        return self._do(_calls.wait(name, until, timeout))
+
     def fork(
         self,
         name: str,

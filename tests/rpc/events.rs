@@ -39,7 +39,7 @@ fn what_happens_comes_in_order_from_where_the_subscriber_was() {
     assert_eq!(what(&a), pair("session.created", "before"));
     assert_eq!(what(&b), pair("session.created", "after"));
     assert_eq!(what(&c), pair("session.deleted", "before"));
-    assert_eq!(c["seq"].as_u64(), b["seq"].as_u64().map(|seq| seq + 1));
+    assert!(c["seq"].as_u64() > b["seq"].as_u64());
     assert_eq!(b["by"]["pid"], std::process::id());
     // Nothing that came is missing from what is kept, and nothing else is there.
     let kept = other.call("event.list", json!({"since": first["seq"], "kinds": ["session."]}));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::daemon::driver::Driver;
+use crate::daemon::driver::{Driver, Held};
 use crate::daemon::failure::Failure;
 use crate::model::id::SessionId;
 use crate::model::session::Session;
@@ -59,6 +59,14 @@ impl Running {
 }
 
 impl Driver {
+    /// Waits for this session's turn. Before that its copies end: whoever has the turn may wait for them at the engine.
+    pub(in crate::daemon) async fn hold_alone(&self, name: &str, verb: Verb) -> Result<Held, Failure> {
+        if let Ok(session) = self.session(name) {
+            self.end_copies(&session, verb).await;
+        }
+        self.hold(name).await
+    }
+
     /// Ends the copies of a session that would hold up what a verb does at the engine.
     pub(in crate::daemon) async fn end_copies(&self, session: &Session, verb: Verb) {
         let Some(becomes) = becomes(verb) else { return };

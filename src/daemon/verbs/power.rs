@@ -23,7 +23,7 @@ impl Driver {
     pub async fn stop(&self, name: &str, grace: Duration, reason: Reason) -> Result<Arc<Session>, Failure> {
         let (this, name) = (self.clone(), name.to_owned());
         self.submit(async move {
-            let mut held = this.hold(&name).await?;
+            let mut held = this.hold_alone(&name, Verb::Stop).await?;
             this.stop_held(&mut held, grace.min(MAX_GRACE), reason).await?;
             Ok(held.session)
         })
@@ -133,7 +133,7 @@ impl Driver {
     pub async fn pause(&self, name: &str) -> Result<Arc<Session>, Failure> {
         let (this, name) = (self.clone(), name.to_owned());
         self.submit(async move {
-            let mut held = this.hold(&name).await?;
+            let mut held = this.hold_alone(&name, Verb::Pause).await?;
             let plan = this.plan_true(&mut held, Verb::Pause).await?;
             let Some(operation) = plan.operation else { return Ok(held.session) };
             this.intend(&mut held, operation).await?;

@@ -20,10 +20,10 @@ impl Driver {
     pub async fn delete(&self, name: &str, keep_snapshots: bool) -> Result<DeleteResult, Failure> {
         let (this, name) = (self.clone(), name.to_owned());
         self.submit(async move {
-            let mut held = this.hold(&name).await?;
+            let verb = Verb::Delete { keep_snapshots };
+            let mut held = this.hold_alone(&name, verb).await?;
             let doing = format!("cannot delete session '{}'", held.session.name);
             let failed = |failure: Failure| failure.while_doing(doing.clone()).about(&name);
-            let verb = Verb::Delete { keep_snapshots };
             this.end_copies(&held.session, verb).await;
             this.observe(&held.session).await.map_err(|e| failed(e.into()))?;
             let plan =

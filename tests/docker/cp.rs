@@ -331,7 +331,7 @@ fn what_cannot_be_copied_is_said_in_full() {
         (["a:/etc/passwd", "nope/"], 1, "Error: there is no directory 'nope/'\n"),
         (
             ["f", "a:/dev/shm"],
-            1,
+            2,
             "Error: '/dev/shm' in session 'a' cannot be written from outside: '/dev' is in the memory of a running \
              sandbox\nHint: tar c FILE | abx exec -i a -- tar x -C /dev/shm\n",
         ),

@@ -6,11 +6,11 @@ import asyncio
 import socket
 import time
 from collections import deque
-from types import TracebackType
-from typing import Any, AsyncIterator, Deque, Mapping, Optional, Tuple, Type
+from typing import Any, AsyncIterator, Deque, Mapping, Optional, Tuple
 
 from . import _launch, _wire
 from ._async_connection import connect
+from ._closing import AsyncClosing
 from ._exchange import FOLLOW_LIMIT, FOLLOW_PAUSE, Chunk, Exchange
 from .errors import AbxError, ConnectionLostError, DaemonUnreachableError
 from .models import PtySize
@@ -116,7 +116,7 @@ class _Outgoing:
         await asyncio.get_running_loop().sock_sendall(self._socket, data)
 
 
-class AsyncExecStream:
+class AsyncExecStream(AsyncClosing):
     """The bytes of one command: read output, write input, resize, signal, wait.
 
     Closing it before the end ends the command, unless it is detached or an attach. One task may read while
@@ -228,17 +228,6 @@ class AsyncExecStream:
         """Closes the connection."""
         self._closed = True
         self._drop()
-
-    async def __aenter__(self) -> "AsyncExecStream":
-        return self
-
-    async def __aexit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self.close()
 
     async def _open(self) -> None:
         made = await connect(self._place)

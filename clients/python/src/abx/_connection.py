@@ -9,10 +9,10 @@ import subprocess
 import tempfile
 import threading
 import time
-from types import TracebackType
-from typing import Any, Callable, Iterator, Mapping, Optional, Tuple, Type
+from typing import Any, Callable, Iterator, Mapping, Optional, Tuple
 
 from . import _launch, _wire
+from ._closing import Closing
 from ._exchange import FOLLOW_LIMIT, FOLLOW_PAUSE, Chunk, Exchange
 from ._version import __version__
 from .errors import AbxError, CallTimeoutError, ConnectionLostError, DaemonUnreachableError, ProtocolError
@@ -219,7 +219,7 @@ def lost(method: str = "what was asked") -> ConnectionLostError:
     )
 
 
-class ExecStream:
+class ExecStream(Closing):
     """The bytes of one command: read output, write input, resize, signal, wait.
 
     Closing it before the end ends the command, unless it is detached or an attach. One thread may read while
@@ -325,17 +325,6 @@ class ExecStream:
         """Closes the connection."""
         self._closed = True
         self._drop()
-
-    def __enter__(self) -> "ExecStream":
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self.close()
 
     def _open(self) -> None:
         made = connect(self._place)

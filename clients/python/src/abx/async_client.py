@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from types import TracebackType
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Type, TypeVar, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, TypeVar, Union
 
 from . import _calls, _launch
 from ._async_connection import AsyncConnection
 from ._async_stream import AsyncExecStream
 from ._calls import Call, MountLike, Path, PortLike
+from ._closing import AsyncClosing
 from ._exchange import Exchange, opening
 from ._output import Collector, OnProgress, progress
 from ._tar import copy_in, copy_out, finished, pack, unpack
@@ -41,7 +41,7 @@ T = TypeVar("T")
 OnText = Callable[[str], Any]
 
 
-class AsyncClient:
+class AsyncClient(AsyncClosing):
     """A client of the daemon for one event loop at a time. All calls share a connection, and none waits for
     another.
 
@@ -470,17 +470,6 @@ class AsyncClient:
             connection.close()
             # The transport closes its socket in the loop's next round.
             await asyncio.sleep(0)
-
-    async def __aenter__(self) -> "AsyncClient":
-        return self
-
-    async def __aexit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        await self.close()
 
     async def _do(self, call: Call[T], on_progress: Optional[OnProgress] = None) -> T:
         op = call.params.get("op")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from types import TracebackType
-from typing import Callable, List, Optional, Sequence, Type
+from typing import Callable, List, Optional, Sequence
 
 from . import _launch
 from ._async_connection import AsyncConnection
+from ._closing import AsyncClosing
 from .errors import AbxError, ConnectionLostError
 from .events import Following, is_passing, pause
 from .models import Event, Json
@@ -18,7 +18,7 @@ from .models import Event, Json
 _WAITING_MESSAGES = 1000
 
 
-class AsyncEventStream:
+class AsyncEventStream(AsyncClosing):
     """An asynchronous iterator of events. It is subscribed with the first ``await`` on it, or ``async
     with``.
     """
@@ -115,14 +115,6 @@ class AsyncEventStream:
 
     async def __aenter__(self) -> "AsyncEventStream":
         return await self.open()
-
-    async def __aexit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self.close()
 
     async def _subscribe(self) -> None:
         messages: "asyncio.Queue[Optional[Json]]" = asyncio.Queue(_WAITING_MESSAGES)

@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary
 
 from ._async_stream import AsyncExecStream
 from ._calls import Path
+from ._closing import AsyncClosing
 from ._exchange import Chunk
 from .async_client import AsyncClient, OnText, collect
 from .errors import SessionNotFoundError
@@ -279,7 +280,7 @@ class AsyncFiles:
         return await self._client.run(self._session(), cmd, check=check)
 
 
-class AsyncPtyHandle:
+class AsyncPtyHandle(AsyncClosing):
     """A program on a terminal."""
 
     def __init__(self, client: AsyncClient, stream: AsyncExecStream, on_data: Optional[OnBytes]) -> None:
@@ -326,17 +327,6 @@ class AsyncPtyHandle:
         self._stream.close()
 
     disconnect = close
-
-    async def __aenter__(self) -> "AsyncPtyHandle":
-        return self
-
-    async def __aexit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self.close()
 
 
 class AsyncPty:

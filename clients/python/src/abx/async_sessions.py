@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from types import TracebackType
-from typing import Dict, List, Mapping, Optional, Sequence, Type
+from typing import Dict, List, Mapping, Optional, Sequence
 
 from . import _calls, _paths
 from ._calls import MountLike, Path, PortLike
+from ._closing import AsyncClosing
 from ._output import OnProgress
 from .async_client import AsyncClient
 from .async_sandbox import AsyncSandbox
@@ -89,7 +89,7 @@ class AsyncLocalSessionStore:
         return Imported(names, problems)
 
 
-class AsyncSessionManager:
+class AsyncSessionManager(AsyncClosing):
     """Starts, finds and ends sessions by name.
 
     With a ``base_dir``, or a ``store`` that has one, the manager knows the sessions of that store alone.
@@ -213,17 +213,6 @@ class AsyncSessionManager:
     async def close(self) -> None:
         """Closes the connection. The manager may be used again."""
         await self.client.close()
-
-    async def __aenter__(self) -> "AsyncSessionManager":
-        return self
-
-    async def __aexit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        await self.close()
 
     async def _known(self, name: str) -> Optional[SessionInfo]:
         row = await self.store.load(name)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from types import TracebackType
-from typing import Any, List, Mapping, Optional, Sequence, Type, TypeVar, Union
+from typing import Any, List, Mapping, Optional, Sequence, TypeVar, Union
 
 from . import _calls, _launch
 from ._calls import Call, MountLike, Path, PortLike
+from ._closing import Closing
 from ._connection import Connection, ExecStream
 from ._exchange import Exchange, opening
 from ._output import Collector, OnProgress, OnText, progress
@@ -47,7 +47,7 @@ def client_name() -> str:
     return name or "python"
 
 
-class Client:
+class Client(Closing):
     """A client of the daemon. Threads may share it; each call has a connection to itself while it lasts.
 
     The daemon is started where none listens, unless ``autostart`` is off. ``home`` and ``socket`` are those
@@ -462,17 +462,6 @@ class Client:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
-
-    def __enter__(self) -> "Client":
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self.close()
 
     def _do(self, call: Call[T], on_progress: Optional[OnProgress] = None) -> T:
         def event(message: Json) -> None:

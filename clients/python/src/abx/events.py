@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Type
 
 from . import _launch
+from ._closing import Closing
 from ._connection import Connection
 from .errors import AbxError, CallTimeoutError, ConnectionLostError, DaemonUnreachableError
 from .models import Event, Json
@@ -77,7 +78,7 @@ def _as(event: Event, kind: str) -> Event:
     return Event(event.seq, event.at, kind, None, None, None, None, event.data)
 
 
-class EventStream:
+class EventStream(Closing):
     """An iterator of events, which waits for the next. ``close`` ends it, from another thread too."""
 
     def __init__(
@@ -158,16 +159,13 @@ class EventStream:
         if connection is not None:
             connection.shut()
 
-    def __enter__(self) -> "EventStream":
-        return self
-
     def __exit__(
         self,
         kind: Optional[Type[BaseException]],
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        self.close()
+        super().__exit__(kind, error, trace)
         self._drop()
 
     def __del__(self) -> None:

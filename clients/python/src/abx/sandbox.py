@@ -7,6 +7,7 @@ from typing import IO, Callable, Iterator, List, Literal, Mapping, Optional, Seq
 from weakref import WeakValueDictionary
 
 from ._calls import Path
+from ._closing import Closing
 from ._connection import ExecStream
 from ._output import OnText
 from .client import Client, collect
@@ -265,7 +266,7 @@ class Files:
         return self._client.run(self._session(), cmd, check=check)
 
 
-class PtyHandle:
+class PtyHandle(Closing):
     """A program on a terminal."""
 
     def __init__(self, client: Client, stream: ExecStream, on_data: Optional[OnBytes]) -> None:
@@ -312,17 +313,6 @@ class PtyHandle:
         self._stream.close()
 
     disconnect = close
-
-    def __enter__(self) -> "PtyHandle":
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self.close()
 
 
 class Pty:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import glob
 import os
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple, Type
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import _calls, _paths
 from ._calls import MountLike, Path, PortLike
+from ._closing import Closing
 from ._output import OnProgress
 from .client import Client
 from .errors import AbxError, SessionAlreadyExistsError, SessionNotFoundError
@@ -135,7 +135,7 @@ class LocalSessionStore:
         return Imported(names, problems)
 
 
-class SessionManager:
+class SessionManager(Closing):
     """Starts, finds and ends sessions by name.
 
     With a ``base_dir``, or a ``store`` that has one, the manager knows the sessions of that store alone.
@@ -259,17 +259,6 @@ class SessionManager:
     def close(self) -> None:
         """Closes the connections that are kept. The manager may be used again."""
         self.client.close()
-
-    def __enter__(self) -> "SessionManager":
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self.close()
 
     def _known(self, name: str) -> Optional[SessionInfo]:
         row = self.store.load(name)

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -129,6 +129,33 @@ pub(crate) fn raw_stdout() -> io::Result<Patient<File>> {
 /// Standard error for bytes of a command, without a buffer.
 pub(crate) fn raw_stderr() -> io::Result<Patient<File>> {
     Ok(Patient(File::from(io::stderr().as_fd().try_clone_to_owned()?)))
+}
+
+/// Standard input for bytes that are passed on, without a buffer.
+pub(crate) struct RawStdin(File);
+
+impl RawStdin {
+    /// A copy of the process's own.
+    pub(crate) fn open() -> io::Result<Self> {
+        Ok(Self(File::from(io::stdin().as_fd().try_clone_to_owned()?)))
+    }
+
+    /// Waits for bytes; 0 is the end.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.0.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    wait_until(self.0.as_fd(), PollFlags::POLLIN)?;
+                }
+                // A terminal that is gone has no more input.
+                read => return Ok(read.unwrap_or(0)),
+            }
+        }
+    }
 }
 
 /// Ends the process as a program ends whose reader went away, without a word.

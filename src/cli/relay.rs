@@ -1,20 +1,16 @@
 //! Moves bytes between the user's streams and a command in a sandbox: a thread for input, one for what must not wait
 //! behind input; output is the caller's.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-
-use nix::poll::PollFlags;
 
 use super::cmd::session::quoted;
 use super::context::Context;
 use super::detach::{Keys, Splitter, Typed};
 use super::failure::{Failure, chain};
 use super::modes::Tracker;
-use super::output::{end_by_broken_pipe, raw_stderr, raw_stdout, wait_until};
+use super::output::{RawStdin, end_by_broken_pipe, raw_stderr, raw_stdout};
 use super::signals::{Control, End, Live, Verdict, Watch};
 use super::terminal::RawMode;
 use crate::client::{Frame, RawStream, Sender};
@@ -193,24 +189,13 @@ fn send_controls(sender: &Sender, queue: &Receiver<Control>) {
 
 fn send_input(sender: &Sender, keys: Option<&Keys>, verdict: &Verdict) {
     let mut splitter = keys.map(Splitter::new);
-    let Ok(mut stdin) = io::stdin().as_fd().try_clone_to_owned().map(File::from) else {
+    let Ok(mut stdin) = RawStdin::open() else {
         let _ = sender.end_input();
         return;
     };
     let mut buffer = vec![0; INPUT_BYTES];
     loop {
-        let read = match stdin.read(&mut buffer) {
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                if wait_until(stdin.as_fd(), PollFlags::POLLIN).is_err() {
-                    return;
-                }
-                continue;
-            }
-            // A terminal that is gone has no more input.
-            Err(_) => 0,
-        };
+        let Ok(read) = stdin.read(&mut buffer) else { return };
         if read == 0 {
             if let Some(held) = splitter.as_mut().map(Splitter::finish).filter(|h| !h.is_empty()) {
                 let _ = sender.input(&held);

@@ -5,8 +5,7 @@
 //! this ends, and says why. A second connection in the place of the first would answer nothing that the first was asked,
 //! and know none of its subscriptions, without its user hearing of it.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +16,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::cli::context::Context;
 use crate::cli::failure::Failure;
-use crate::cli::output::{end_by_broken_pipe, raw_stdout, wait_until};
+use crate::cli::output::{RawStdin, end_by_broken_pipe, raw_stdout};
 use crate::client::Pipe;
 
 /// Bytes carried at once: a pipe holds as much.
@@ -51,21 +50,10 @@ pub(crate) fn run(context: &Context) -> Result<u8, Failure> {
 }
 
 fn carry_input(pipe: &Pipe, ended: &AtomicBool) {
-    let Ok(mut stdin) = io::stdin().as_fd().try_clone_to_owned().map(File::from) else { return };
+    let Ok(mut stdin) = RawStdin::open() else { return };
     let mut buffer = vec![0; CHUNK_BYTES];
     loop {
-        let read = match stdin.read(&mut buffer) {
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                if wait_until(stdin.as_fd(), PollFlags::POLLIN).is_err() {
-                    return;
-                }
-                continue;
-            }
-            // A terminal that is gone has no more input.
-            Err(_) => 0,
-        };
+        let Ok(read) = stdin.read(&mut buffer) else { return };
         if read == 0 {
             ended.store(true, Ordering::Release);
             return pipe.end_input();

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use abx::model::id::{SessionId, SessionName, Timestamp};
-use abx::model::session::{EngineKind, Runtime, Secret, Session, Spec, Status};
+use abx::model::session::{Secret, Session, Spec, Status};
 use abx::store::{Options, Store};
 
 /// Callers that each wait for one answer before they ask again.
@@ -103,34 +103,17 @@ fn id(caller: usize) -> SessionId {
 
 fn session(caller: usize) -> Session {
     let env = [("API_KEY", "k".repeat(40)), ("LANG", "C.UTF-8".to_owned())];
+    let name = SessionName::parse(&format!("feature-{caller}")).expect("a good name");
     Session {
-        id: id(caller),
-        name: SessionName::parse(&format!("feature-{caller}")).expect("a good name"),
-        sandbox: format!("session-feature-{caller}"),
         sandbox_id: Some("5".repeat(64)),
-        engine: EngineKind::Docker,
         agent: "claude".to_owned(),
         template: "base".to_owned(),
         image: Some("debian:stable-slim".to_owned()),
         image_id: Some(format!("sha256:{}", "7".repeat(64))),
-        runtime: Runtime::Engine,
         status: Status::Running,
-        operation: None,
-        reason: None,
-        created_at: Timestamp(1_770_000_000_000),
-        last_active: Timestamp(1_770_000_000_000),
-        last_connected: None,
-        expires_at: None,
-        timeout_ms: None,
-        idle_ms: None,
-        exec_count: 0,
-        oom_events: 0,
-        attention: None,
-        snapshot: None,
-        snapshots: 0,
         spec: Spec { env: env.map(|(k, v)| (k.to_owned(), Secret::new(v))).into(), ..Spec::default() },
         metadata: BTreeMap::from([("colour".to_owned(), "green".to_owned())]),
-        external: None,
         revision: 1,
+        ..Session::new(id(caller), name, Timestamp(1_770_000_000_000))
     }
 }

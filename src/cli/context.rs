@@ -186,17 +186,18 @@ impl Context {
         }
     }
 
-    /// Calls a method that changes nothing, and asks the next daemon where this one goes away before it has answered.
+    /// Calls a method that changes nothing, and asks the next daemon where this one goes away before it has answered, with
+    /// what `params` says by then.
     ///
     /// # Errors
     /// The daemon's own, or why there is no answer.
     pub(crate) fn call_through<M: Method>(
         &self,
         client: &mut Client,
-        params: &M::Params,
+        mut params: impl FnMut() -> M::Params,
     ) -> Result<Box<RawValue>, Failure> {
         loop {
-            let error = match client.call_document::<M>(params) {
+            let error = match client.call_document::<M>(&params()) {
                 Ok(raw) => return Ok(raw),
                 Err(error) => error,
             };
@@ -301,6 +302,23 @@ fn doing(method: &str) -> &'static str {
 
 fn is_of(error: &StreamError, kind: Kind) -> bool {
     matches!(error, StreamError::Refused(remote) if remote.error.kind() == Some(kind))
+}
+
+/// When a wait is given up, over as many calls as it takes.
+pub(crate) struct Patience(Option<Instant>);
+
+impl Patience {
+    /// So many milliseconds from now; none and 0 are for ever.
+    pub(crate) fn new(ms: Option<u64>) -> Self {
+        let limit = ms.filter(|ms| *ms > 0).map(Duration::from_millis);
+        Self(limit.and_then(|limit| Instant::now().checked_add(limit)))
+    }
+
+    /// Milliseconds that are left. Never 0, which would be no limit.
+    pub(crate) fn left_ms(&self) -> Option<u64> {
+        let left = self.0?.saturating_duration_since(Instant::now()).as_millis().max(1);
+        Some(u64::try_from(left).unwrap_or(u64::MAX))
+    }
 }
 
 /// Whether there is a user who can be asked.

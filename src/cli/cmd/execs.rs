@@ -3,7 +3,7 @@
 mod logs;
 
 use crate::cli::args_exec::ExecsCommand;
-use crate::cli::context::{Context, understand};
+use crate::cli::context::{Context, Patience, understand};
 use crate::cli::failure::Failure;
 use crate::cli::output::clean;
 use crate::cli::table;
@@ -42,7 +42,9 @@ pub(crate) fn run(context: &Context, command: ExecsCommand) -> Result<u8, Failur
 }
 
 fn wait(context: &Context, id: String, timeout: Option<u64>) -> Result<u8, Failure> {
-    let raw = context.call_through::<ExecWait>(&mut context.connect()?, &ExecWaitParams { id, timeout })?;
+    let patience = Patience::new(timeout);
+    let params = || ExecWaitParams { id: id.clone(), timeout: patience.left_ms() };
+    let raw = context.call_through::<ExecWait>(&mut context.connect()?, params)?;
     let exec = understand::<ExecWait>(&raw)?;
     if context.output.json {
         context.output.data(raw.get());

@@ -1,14 +1,9 @@
 //! `abx wait`: blocks until a session or its agent is as wanted.
 
-use std::thread::sleep;
-use std::time::{Duration, Instant};
-
 use crate::cli::args_attention::WaitArgs;
-use crate::cli::context::{Context, understand};
+use crate::cli::context::{Context, Patience, understand};
 use crate::cli::failure::Failure;
 use crate::cli::output::clean;
-use crate::client::CallError;
-use crate::proto::errors::Kind;
 use crate::proto::methods::SessionWait;
 use crate::proto::sessions::{WaitParams, WaitResult};
 use crate::proto::types::{Session, WaitFor};
@@ -16,30 +11,16 @@ use crate::proto::types::{Session, WaitFor};
 /// The code for a wait that was given up, as for a command whose time ran out.
 const GAVE_UP: u8 = 124;
 
-/// Before a daemon that stops is asked again, or the one after it.
-const PAUSE: Duration = Duration::from_millis(100);
-
 /// Waits. A daemon that stops is waited for, and asked again.
 pub(crate) fn run(context: &Context, args: WaitArgs) -> Result<u8, Failure> {
     let WaitArgs { until, timeout, name } = args;
-    let end =
-        timeout.filter(|ms| *ms > 0).and_then(|ms| Instant::now().checked_add(Duration::from_millis(ms)));
-    let mut params = WaitParams { name, until: WaitFor::from_word(&until), timeout_ms: None };
-    let mut client = context.connect()?;
-    let raw = loop {
-        // Never 0, which would be no limit.
-        let left = end.map(|end| end.saturating_duration_since(Instant::now()).as_millis().max(1));
-        params.timeout_ms = left.map(|left| u64::try_from(left).unwrap_or(u64::MAX));
-        match client.call_document::<SessionWait>(&params) {
-            Ok(raw) => break raw,
-            Err(error) if is_over(&error) => {
-                // It may still take connections.
-                sleep(PAUSE);
-                client = context.come_back(matches!(error, CallError::Remote(_)))?;
-            }
-            Err(error) => return Err(error.into()),
-        }
+    let patience = Patience::new(timeout);
+    let params = || WaitParams {
+        name: name.clone(),
+        until: WaitFor::from_word(&until),
+        timeout_ms: patience.left_ms(),
     };
+    let raw = context.call_through::<SessionWait>(&mut context.connect()?, params)?;
     let WaitResult { reached, session } = understand::<SessionWait>(&raw)?;
     if context.output.json {
         context.output.data(raw.get());
@@ -47,12 +28,6 @@ pub(crate) fn run(context: &Context, args: WaitArgs) -> Result<u8, Failure> {
         context.output.data(&state(&session));
     }
     Ok(if reached { 0 } else { GAVE_UP })
-}
-
-/// Whether the daemon that was asked is gone, or about to go.
-fn is_over(error: &CallError) -> bool {
-    let stops = error.remote().is_some_and(|error| error.kind() == Some(Kind::ShuttingDown));
-    stops || matches!(error, CallError::Gone { .. })
 }
 
 /// What the session is doing, in a line.

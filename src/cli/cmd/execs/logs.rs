@@ -23,7 +23,7 @@ pub(super) fn run(context: &Context, id: String, follow: bool) -> Result<u8, Fai
     let mut goal = None;
     let mut all: Option<ExecLogsResult> = None;
     loop {
-        let raw = context.call_through::<ExecLogs>(&mut client, &params)?;
+        let raw = context.call_through::<ExecLogs>(&mut client, || params.clone())?;
         let output = understand::<ExecLogs>(&raw)?;
         let missing = output.stdout_from.saturating_sub(params.stdout_from)
             + output.stderr_from.saturating_sub(params.stderr_from);
@@ -46,7 +46,7 @@ pub(super) fn run(context: &Context, id: String, follow: bool) -> Result<u8, Fai
         }
         if follow && !came {
             let wait = ExecWaitParams { id: params.id.clone(), timeout: Some(FOLLOW_MS) };
-            let raw = context.call_through::<ExecWait>(&mut client, &wait)?;
+            let raw = context.call_through::<ExecWait>(&mut client, || wait.clone())?;
             // What the id begins with may soon be another's beginning, too.
             params.id = understand::<ExecWait>(&raw)?.id;
         }

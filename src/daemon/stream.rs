@@ -226,6 +226,11 @@ impl RawStreams {
             () = self.shutdown.wait() => Left::Shutdown,
             left = serve(served, output, out) => left,
         };
+        if matches!(left, Left::Gone(None)) && !client.is_empty() {
+            // It takes nothing any more, but what it sent before it left is still to be passed on: the last keys.
+            let gone = timeout(LAST_WORD, client.join_next()).await;
+            return Left::Gone(gone.ok().flatten().and_then(Result::ok).flatten());
+        }
         if matches!(left, Left::Shutdown) {
             let failure = Failure::new(Kind::ShuttingDown, "the daemon is stopping; the command goes on");
             // A client that does not read finds its connection closed.

@@ -18,9 +18,9 @@ use crate::proto::errors::Kind as ErrorKind;
 
 /// What the daemon asked.
 pub(super) struct Asked {
-    kind: Kind,
+    pub(super) kind: Kind,
     stream: u32,
-    payload: Vec<u8>,
+    pub(super) payload: Vec<u8>,
 }
 
 /// A sandbox's end of the connection, and whether the test answers what it knows.
@@ -47,7 +47,7 @@ impl Guest {
         self.0.write_all(&frame(kind, stream, payload)).await.expect("sent");
     }
 
-    async fn asked(&mut self) -> Asked {
+    pub(super) async fn asked(&mut self) -> Asked {
         self.maybe_asked().await.expect("a frame")
     }
 

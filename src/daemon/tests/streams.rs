@@ -7,11 +7,13 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
+use super::guests::Guest;
 use super::*;
 use crate::daemon::framing::replay::Replay;
 use crate::daemon::framing::{Framing, Peer, RawHandler};
 use crate::daemon::shutdown::Shutdown;
 use crate::daemon::stream::RawStreams;
+use crate::guest::wire::Kind;
 use crate::proto::stream::{Exit, FrameKind, HEADER_BYTES, Open, header, parse_header};
 
 /// More than the socket between client and daemon holds.
@@ -103,6 +105,27 @@ async fn a_client_that_detaches_leaves_its_command_running() {
     drop(socket);
     tokio::time::timeout(LIMIT, served).await.expect("served in time").expect("no panic");
     assert_eq!(signals(&world), 0);
+}
+
+#[tokio::test]
+async fn keys_that_were_typed_before_leaving_arrive_though_nothing_can_be_shown_any_more() {
+    let world = guests::world().await;
+    let mut guest = Guest::connect(&world, "a").await;
+    let open = Open { attach: true, stdin: true, ..command("long") };
+    let shutdown = Shutdown::new();
+    let (client, (stream, _)) = tokio::join!(Client::open(&world, &shutdown, &open), guest.start_one());
+    let socket = client.socket.into_inner().into_std().expect("a socket");
+    socket.shutdown(std::net::Shutdown::Read).expect("shut");
+    guest.send(Kind::Stdout, stream, b"an echo").await;
+    // Turns enough to find out that the client takes nothing.
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    let keys = [&header(FrameKind::Input, 6)[..], b"still\r"].concat();
+    std::io::Write::write_all(&mut &socket, &keys).expect("the daemon still reads");
+    drop(socket);
+    let asked = guest.asked().await;
+    assert_eq!((asked.kind, asked.payload), (Kind::Input, b"still\r".to_vec()));
 }
 
 #[tokio::test]

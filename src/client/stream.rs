@@ -203,8 +203,9 @@ impl Sender {
         }
     }
 
-    /// Whether what is sent while the connection is lost is dropped, and sending goes on when it is back; without it,
-    /// sending fails then. For the keys of a terminal, not for a file of which a piece would be missing.
+    /// Whether what is sent while the connection is lost waits, and goes out when it is back; without it, sending fails
+    /// then. What a daemon had taken and not passed on when it was killed is lost all the same: for the keys of a
+    /// terminal, not for a file of which a piece would be missing.
     pub fn set_comes_back(&self, comes_back: bool) {
         self.state().comes_back = comes_back;
         self.way.changed.notify_all();
@@ -271,14 +272,19 @@ impl Sender {
         frame.extend_from_slice(&header(kind, payload.len()));
         frame.extend_from_slice(payload);
         let _turn = self.way.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let (socket, generation) = {
-            let state = self.state();
-            (Arc::clone(&state.socket), state.generation)
-        };
-        let Err(error) = (&*socket).write_all(&frame) else { return Ok(()) };
-        let lost = |state: &mut State| state.comes_back && state.generation == generation;
-        let state = self.way.changed.wait_while(self.state(), lost).unwrap_or_else(PoisonError::into_inner);
-        if state.generation == generation { Err(error) } else { Ok(()) }
+        loop {
+            let (socket, generation) = {
+                let state = self.state();
+                (Arc::clone(&state.socket), state.generation)
+            };
+            let Err(error) = (&*socket).write_all(&frame) else { return Ok(()) };
+            let lost = |state: &mut State| state.comes_back && state.generation == generation;
+            let state =
+                self.way.changed.wait_while(self.state(), lost).unwrap_or_else(PoisonError::into_inner);
+            if state.generation == generation {
+                return Err(error);
+            }
+        }
     }
 }
 
@@ -402,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_dropped_while_a_connection_is_lost_and_pass_when_it_is_back() {
+    fn keys_wait_while_a_connection_is_lost_and_pass_when_it_is_back() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         let sender = Sender::new(ours);
         drop(theirs);
@@ -410,16 +416,15 @@ mod tests {
         sender.set_comes_back(true);
         let typing = std::thread::spawn({
             let sender = sender.clone();
-            // Whether the first is lost depends on who is faster.
-            move || sender.input(b"?").and_then(|()| sender.input(b"b"))
+            move || sender.input(b"b").and_then(|()| sender.input(b"c"))
         });
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
         sender.move_to(&Sender::new(ours));
         typing.join().expect("no panic").expect("sent");
-        let mut frame = [0; HEADER_BYTES + 1];
-        while frame[HEADER_BYTES] != b'b' {
-            theirs.read_exact(&mut frame).expect("a frame");
-        }
+        let mut frames = [0; 2 * (HEADER_BYTES + 1)];
+        theirs.read_exact(&mut frames).expect("both");
+        let one = |key: &[u8]| [&header(FrameKind::Input, 1)[..], key].concat();
+        assert_eq!(frames[..], [one(b"b"), one(b"c")].concat());
         drop(theirs);
         let waiting = std::thread::spawn({
             let sender = sender.clone();

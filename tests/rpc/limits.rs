@@ -1,5 +1,7 @@
 //! What is too long, too many or too slow.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use crate::support::{Daemon, Home, until};
@@ -137,7 +139,6 @@ fn a_client_that_has_gone_makes_room_even_while_its_calls_go_on() {
     let home = Home::new();
     let daemon = Daemon::start(&home);
     let wait = json!({"file": home.dir().join("never")});
-    let before = open_files(daemon.pid());
     let mut socket = daemon.connect();
     for id in 0..200 {
         socket.request(id, "debug.wait", wait.clone());
@@ -146,13 +147,19 @@ fn a_client_that_has_gone_makes_room_even_while_its_calls_go_on() {
     let mut ended = daemon.connect();
     ended.request(1, "debug.wait", wait).end();
     assert!(ended.is_silent());
+    assert!(accepted(&home.socket()) > 0);
     drop(ended);
     daemon.connect().call("debug.echo", json!({}));
-    until("the connections to be given up", || (open_files(daemon.pid()) <= before).then_some(()));
+    until("the connections to be given up", || (accepted(&home.socket()) == 0).then_some(()));
 }
 
-fn open_files(pid: i32) -> usize {
-    std::fs::read_dir(format!("/proc/{pid}/fd")).expect("a process").count()
+/// The connections that the daemon has, by the kernel's table (unix(7), proc(5)): state 03 is a connected socket, and it
+/// has the name under which the socket was bound, before it was put in its place.
+fn accepted(socket: &Path) -> usize {
+    let bound = format!("{}.new", socket.display());
+    let table = std::fs::read_to_string("/proc/net/unix").expect("the table");
+    let of_it = |line: &&str| line.split_whitespace().nth(5) == Some("03") && line.ends_with(&bound);
+    table.lines().filter(of_it).count()
 }
 
 #[test]

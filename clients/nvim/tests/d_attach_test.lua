@@ -23,14 +23,24 @@ local function editor()
     vim.env.ABX_TEST_ABX,
     vim.env.ABX_TEST_IMAGE
   )
+  local function screen()
+    return table.concat(ask('nvim_buf_get_lines', 0, 0, -1, false), '\n')
+  end
   return {
     ask = ask,
     lua = lua,
     type = function(keys)
       ask('nvim_input', keys)
     end,
-    screen = function()
-      return table.concat(ask('nvim_buf_get_lines', 0, 0, -1, false), '\n')
+    screen = screen,
+    --- Waits for something that the screen is to show, and says what it shows instead.
+    shows = function(what, pattern)
+      local ok = pcall(h.wait, what, function()
+        return screen():match(pattern)
+      end)
+      if not ok then
+        error(('waited in vain for %s on:\n%s'):format(what, screen()), 2)
+      end
     end,
     stop = function()
       vim.fn.jobstop(child)
@@ -48,16 +58,12 @@ h.test('attach resumes, takes keys, follows the size of its window, is left and 
   end)
   h.matches(ed.ask('nvim_buf_get_name', 0), 'abx://one/main$')
   ed.type('echo $((6 * 7))-done<CR>')
-  h.wait('the shell', function()
-    return ed.screen():match('\n42%-done')
-  end)
+  ed.shows('the shell', '\n42%-done')
   -- The size takes a moment from the window through abx to the sandbox; the shell says when it is there.
   local function size(mark)
     local at = ed.lua('return { vim.api.nvim_win_get_height(0), vim.api.nvim_win_get_width(0) }')
     ed.type(([[until [ "$(stty size)" = "%d %d" ]; do sleep 0.05; done; echo %s-'ok'<CR>]]):format(at[1], at[2], mark))
-    h.wait('the size of the window', function()
-      return ed.screen():match(mark .. '%-ok')
-    end)
+    ed.shows('the size of the window', mark .. '%-ok')
   end
   size('first')
   ed.lua('vim.o.columns, vim.o.lines = 77, 21')
@@ -73,9 +79,7 @@ h.test('attach resumes, takes keys, follows the size of its window, is left and 
     return ed.ask('nvim_get_mode').mode == 't'
   end)
   ed.type('echo $here there<CR>')
-  h.wait('the same shell', function()
-    return ed.screen():match('\nstill there')
-  end)
+  ed.shows('the same shell', '\nstill there')
   -- Attaching again goes to the buffer that is there.
   local buffer = ed.ask('nvim_get_current_buf')
   ed.type('<C-\\><C-n>:enew<CR>:Abx attach one<CR>')
@@ -102,35 +106,23 @@ h.test('the end of what ran in a terminal is seen, and a bad end stays on the sc
     return ed.ask('nvim_get_mode').mode == 't' and ed.ask('nvim_buf_get_name', 0):match('worse$')
   end)
   ed.type('exit 3<CR>')
-  h.wait('its last words', function()
-    return ed.screen():match('%[Process exited 3%]')
-  end)
+  ed.shows('its last words', '%[Process exited 3%]')
   ed.stop()
 end)
 
 h.test('keys of the list do what the help says', function()
   local ed = editor()
   ed.type(':Abx<CR>')
-  h.wait('the list', function()
-    return ed.screen():match('\none ')
-  end)
+  ed.shows('the list', '\none ')
   ed.type('/^one<CR>fone-fork')
   ed.type('<C-u>forked<CR>')
-  h.wait('the fork', function()
-    return ed.screen():match('\nforked +codex +running')
-  end)
+  ed.shows('the fork', '\nforked +codex +running')
   ed.type('/^forked<CR>x')
-  h.wait('the stop', function()
-    return ed.screen():match('\nforked +codex +stopped')
-  end)
+  ed.shows('the stop', '\nforked +codex +stopped')
   ed.type('w')
-  h.wait('the save', function()
-    return ed.screen():match('\nforked +codex +saved')
-  end)
+  ed.shows('the save', '\nforked +codex +saved')
   ed.type('r')
-  h.wait('the resume', function()
-    return ed.screen():match('\nforked +codex +running')
-  end)
+  ed.shows('the resume', '\nforked +codex +running')
   ed.type('D')
   h.wait('the question', function()
     return ed.ask('nvim_get_mode').mode == 'c' or ed.ask('nvim_get_mode').blocking

@@ -17,6 +17,7 @@ pub mod feed;
 pub mod files;
 pub mod framing;
 pub mod guests;
+mod halves;
 mod listener;
 pub mod logging;
 pub mod mounts;

@@ -25,6 +25,7 @@ use super::failure::Failure;
 use super::framing::replay::Replay;
 use super::framing::{Peer, RawHandler, wrong};
 use super::guests::Wanted;
+use super::halves;
 use super::shutdown::Shutdown;
 use crate::engine::docker::start_failure;
 use crate::engine::{Chunk, EngineError, WindowSize};
@@ -93,7 +94,7 @@ impl RawStreams {
 
     async fn run(self, stream: Replay<UnixStream>, peer: &Peer) -> io::Result<()> {
         let (prefix, unix) = stream.into_parts();
-        let (read, write) = unix.into_split();
+        let (read, write) = halves::split(unix)?;
         let mut reader = BufReader::new(io::Cursor::new(prefix).chain(read));
         let mut out = Out::new(write);
         let open = match self.opening(&mut reader).await {

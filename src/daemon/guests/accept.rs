@@ -177,7 +177,8 @@ impl Inner {
             }
         });
         let session = slot.session.clone();
-        let live = slot.put(Live { session, link: Link::new(socket, events), sandbox });
+        let link = Link::new(socket, events).map_err(|error| error.to_string())?;
+        let live = slot.put(Live { session, link, sandbox });
         self.catch_up(slot, &live).await;
         Ok(())
     }

@@ -13,11 +13,11 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
 use super::stream::{Item, Stream};
+use crate::daemon::halves::{self, ReadHalf, WriteHalf};
 use crate::guest::wire::{
     Credit, Entry, HEADER_BYTES, Header, Hello, Kind, MAX_FROM_GUEST, MAX_TO_GUEST, Malformed, NO_STREAM,
     Notice, OLDEST, Oom, Payload, VERSION, Welcome, frame,
@@ -126,8 +126,11 @@ pub(super) async fn greet(socket: &mut UnixStream) -> io::Result<Hello> {
 
 impl Link {
     /// Takes over a connection that was greeted. `events` gets what comes unasked.
-    pub(super) fn new(socket: UnixStream, events: Events) -> Arc<Self> {
-        let (read, write) = socket.into_split();
+    ///
+    /// # Errors
+    /// When the system has no room to watch it.
+    pub(super) fn new(socket: UnixStream, events: Events) -> io::Result<Arc<Self>> {
+        let (read, write) = halves::split(socket)?;
         let (out, frames) = mpsc::unbounded_channel();
         let table = Table { open: HashMap::new(), next: NO_STREAM + 1, gone: false };
         let (waiting, gone) = (AtomicUsize::new(0), watch::Sender::new(false));
@@ -149,7 +152,7 @@ impl Link {
             other_half.abort();
             reading.close();
         });
-        Arc::new(Self { shared, tasks: [reader.abort_handle(), writer] })
+        Ok(Arc::new(Self { shared, tasks: [reader.abort_handle(), writer] }))
     }
 
     /// Opens a stream with a request, whose output may have this many bytes; none once the connection is gone.
@@ -307,7 +310,7 @@ impl Shared {
     }
 }
 
-async fn receive(mut socket: OwnedReadHalf, shared: &Shared, events: &Events) -> io::Result<()> {
+async fn receive(mut socket: ReadHalf, shared: &Shared, events: &Events) -> io::Result<()> {
     let mut buffer = BytesMut::new();
     let mut wanted = READ_BYTES;
     loop {
@@ -334,7 +337,7 @@ fn split(buffer: &mut BytesMut) -> Result<Option<(Header, Bytes)>, Malformed> {
 }
 
 async fn send(
-    mut socket: OwnedWriteHalf,
+    mut socket: WriteHalf,
     mut frames: mpsc::UnboundedReceiver<Bytes>,
     shared: &Shared,
 ) -> io::Result<()> {
@@ -363,7 +366,7 @@ mod tests {
 
     fn pair() -> (UnixStream, Arc<Link>) {
         let (theirs, ours) = UnixStream::pair().expect("a pair");
-        (theirs, Link::new(ours, Box::new(|_| {})))
+        (theirs, Link::new(ours, Box::new(|_| {})).expect("watched"))
     }
 
     #[tokio::test]

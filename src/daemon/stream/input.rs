@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader, Interest};
-use tokio::net::unix::OwnedReadHalf;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::daemon::exec::{Handle, Input};
+use crate::daemon::halves::ReadHalf;
 use crate::model::exec::signal::{INT, TERM};
 use crate::proto::stream::{FrameKind, HEADER_BYTES, Size, parse_header};
 
@@ -21,7 +21,7 @@ const HANGUP_POLL: Duration = Duration::from_millis(500);
 /// How long a command may go on after an interrupt before it is ended: whoever interrupts it wants it to end.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(5);
 
-pub(super) type Reader = BufReader<tokio::io::Chain<io::Cursor<Bytes>, OwnedReadHalf>>;
+pub(super) type Reader = BufReader<tokio::io::Chain<io::Cursor<Bytes>, ReadHalf>>;
 
 /// Passes on what the client sends, and notes an interrupt. Ends when the client is gone, and gives back the command's
 /// input if it is open.

@@ -9,11 +9,11 @@ use futures_util::StreamExt;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::SndBuf;
 use tokio::io::AsyncWriteExt;
-use tokio::net::unix::OwnedWriteHalf;
 use tokio::time::timeout;
 
 use super::json;
 use crate::daemon::exec::ChunkStream;
+use crate::daemon::halves::WriteHalf;
 use crate::engine::{Chunk, EngineError};
 use crate::proto::stream::{FrameKind, MAX_FRAME_BYTES, header};
 
@@ -36,7 +36,7 @@ const SOCKET_BYTES: usize = 1024 * 1024;
 
 /// The sending side: whole frames that wait to be written, and possibly a chunk that is held back.
 pub(super) struct Out {
-    write: OwnedWriteHalf,
+    write: WriteHalf,
     rest: Waiting,
     held: Option<Chunk>,
     /// Past so many bytes that wait to be written no more output is read.
@@ -54,14 +54,14 @@ struct Waiting {
 }
 
 impl Out {
-    pub(super) fn new(write: OwnedWriteHalf) -> Self {
+    pub(super) fn new(write: WriteHalf) -> Self {
         Self { write, rest: Waiting::default(), held: None, ahead: READ_AHEAD_BYTES, patience: None }
     }
 
     /// Lets the socket hold much, for output that nobody looks at as it comes.
     pub(super) fn widen(&self) {
         // Not allowed is only slower.
-        let _ = setsockopt(self.write.as_ref(), SndBuf, &SOCKET_BYTES);
+        let _ = setsockopt(&self.write, SndBuf, &SOCKET_BYTES);
     }
 
     /// Reads no output before all that was read is written: abx-init keeps what was not read, and what waits here would

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -74,10 +75,18 @@ pub enum Frame<'a> {
 /// A command that runs.
 #[derive(Debug)]
 pub struct RawStream {
-    reader: BufReader<UnixStream>,
+    reader: BufReader<Incoming>,
     writer: Sender,
     opened: Opened,
     payload: Vec<u8>,
+}
+
+/// What comes. It is waited for with poll(2), not in the read itself: that is woken, too, each time the daemon takes some of
+/// what another thread sent, and would cost each key a turn of the scheduler.
+#[derive(Debug)]
+struct Incoming {
+    socket: UnixStream,
+    patience: Option<Duration>,
 }
 
 /// The way in. Clones share it; a frame is never torn by another.
@@ -125,9 +134,9 @@ impl RawStream {
         if bytes > MAX_OPEN_BYTES {
             return Err(StreamError::TooLarge { bytes });
         }
-        stream.set_read_timeout(Some(OPEN_PATIENCE)).map_err(gone)?;
         let writer = Sender::new(stream.try_clone().map_err(gone)?);
-        let mut reader = BufReader::with_capacity(READ_AHEAD_BYTES, stream);
+        let incoming = Incoming { socket: stream, patience: Some(OPEN_PATIENCE) };
+        let mut reader = BufReader::with_capacity(READ_AHEAD_BYTES, incoming);
         let sent = (&*writer.socket()).write_all(&opening);
         // A daemon that closed early may still have said why.
         let line = match (read_answer(&mut reader, alive), sent) {
@@ -144,7 +153,7 @@ impl RawStream {
             let source = ConnectError::Protocol { version: opened.version, protocol: opened.protocol };
             return Err(StreamError::Connect { source });
         }
-        reader.get_ref().set_read_timeout(None).map_err(gone)?;
+        reader.get_mut().patience = None;
         Ok(Self { reader, writer, opened, payload: Vec::new() })
     }
 
@@ -191,6 +200,17 @@ impl RawStream {
             FrameKind::Input | FrameKind::Resize | FrameKind::Signal => {
                 Err(gone(io::Error::new(io::ErrorKind::InvalidData, "abxd sent a client's frame")))
             }
+        }
+    }
+}
+
+impl Read for Incoming {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let patience = self.patience.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
+        let mut waiting = [PollFd::new(&self.socket, PollFlags::IN)];
+        match rustix::io::retry_on_intr(|| rustix::event::poll(&mut waiting, patience.as_ref()))? {
+            0 => Err(io::ErrorKind::TimedOut.into()),
+            _ => self.socket.read(buffer),
         }
     }
 }
@@ -289,7 +309,7 @@ impl Sender {
 }
 
 fn read_answer(
-    reader: &mut BufReader<UnixStream>,
+    reader: &mut BufReader<Incoming>,
     alive: &dyn Fn() -> Result<(), ConnectError>,
 ) -> Result<Vec<u8>, StreamError> {
     let mut line = Vec::new();
@@ -298,7 +318,7 @@ fn read_answer(
         match reader.by_ref().take(left).read_until(b'\n', &mut line) {
             Ok(_) if line.ends_with(b"\n") => return Ok(line),
             Ok(_) => return Err(StreamError::Gone { source: io::ErrorKind::UnexpectedEof.into() }),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 // An engine may be slow; a daemon that greets nobody hangs.
                 alive().map_err(|source| StreamError::Connect { source })?;
             }

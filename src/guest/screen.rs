@@ -109,8 +109,8 @@ impl Screen {
         Ok(Self { shared })
     }
 
-    /// Takes what the program wrote. False: it was taken, but the queue is full now; the terminal is not to be read
-    /// until there is [`Answer::Room`].
+    /// Takes what the program wrote; much of it is worked on at once, little when it is [roused](Self::rouse) or asked.
+    /// False: it was taken, but the queue is full now; the terminal is not to be read until there is [`Answer::Room`].
     pub(crate) fn feed(&self, bytes: &[u8]) -> bool {
         let mut state = self.shared.lock();
         match state.jobs.back_mut() {
@@ -121,8 +121,15 @@ impl Screen {
         }
         state.waiting_bytes += bytes.len();
         state.full = state.waiting_bytes >= MAX_WAITING_BYTES;
-        self.shared.changed.notify_one();
+        if state.waiting_bytes >= MAX_PORTION_BYTES {
+            self.shared.changed.notify_one();
+        }
         !state.full
+    }
+
+    /// Has it work on what it took.
+    pub(crate) fn rouse(&self) {
+        self.shared.changed.notify_one();
     }
 
     /// Gives it another size.

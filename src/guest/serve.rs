@@ -259,9 +259,15 @@ impl Guest {
     fn read(&mut self, key: Key, which: usize) {
         let Some(command) = self.table.get(key) else { return };
         let read = command.read(which);
-        let terminal = command.terminal.as_mut().filter(|_| matches!(read, Read::Bytes(_)));
-        let news = terminal.map(|terminal| terminal.wrote(Instant::now()));
+        let (mut news, mut look) = (None, None);
+        if let Some(terminal) = command.terminal.as_mut().filter(|_| matches!(read, Read::Bytes(_))) {
+            let now = Instant::now();
+            (news, look) = (Some(terminal.wrote(now)), terminal.looks_at(now));
+        }
         self.touch(key);
+        if let Some(at) = look {
+            self.timers.add(at, Timer::Look(key));
+        }
         match news {
             Some(News::Now) => self.tell_active(key),
             Some(News::At(at)) => self.timers.add(at, Timer::Active(key)),
@@ -362,6 +368,11 @@ impl Guest {
             Timer::Lower(key) => {
                 if let Some(command) = self.table.get(key) {
                     command.lower();
+                }
+            }
+            Timer::Look(key) => {
+                if let Some(terminal) = self.table.get(key).and_then(|command| command.terminal.as_mut()) {
+                    terminal.look();
                 }
             }
             Timer::Active(key) => {

@@ -23,6 +23,10 @@ pub(super) const BEHIND_BYTES: u64 = 256 * 1024;
 /// A follower that reads, with more than this waiting, is waited for.
 pub(super) const CROWDED_BYTES: u64 = 128 * 1024;
 
+/// How long the screen may not know what was written. The processors are better used for the way of a key to its echo
+/// than for waking another thread at each.
+const LOOKS_AFTER: Duration = Duration::from_millis(2);
+
 /// How often it is told that a terminal writes.
 const ACTIVE_EVERY: Duration = Duration::from_secs(1);
 
@@ -94,6 +98,8 @@ pub(super) struct Terminal {
     /// When it was last told that it writes, and whether it wrote since.
     active: Option<Instant>,
     untold: bool,
+    /// Whether the screen is going to be roused.
+    looks: bool,
 }
 
 /// When it is to be told that a terminal writes.
@@ -138,7 +144,7 @@ impl Terminal {
         let size = bounded(size);
         let screen = wake.and_then(|wake| Screen::start(size, scrollback, wake));
         let model = screen.map_or(Model::None, |screen| Model::Live { screen, room: true });
-        Self { size, model, active: None, untold: false }
+        Self { size, model, active: None, untold: false, looks: false }
     }
 
     /// Its size.
@@ -157,6 +163,20 @@ impl Terminal {
             for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
                 *room = screen.feed(piece);
             }
+        }
+    }
+
+    /// It was fed at `now`: when its screen is to [look](Self::look), if that is not planned yet.
+    pub(super) fn looks_at(&mut self, now: Instant) -> Option<Instant> {
+        let planned = std::mem::replace(&mut self.looks, true);
+        (!planned).then_some(now + LOOKS_AFTER)
+    }
+
+    /// Lets its screen work on what it was fed.
+    pub(super) fn look(&mut self) {
+        self.looks = false;
+        if let Model::Live { screen, .. } = &self.model {
+            screen.rouse();
         }
     }
 

@@ -15,6 +15,8 @@ pub(super) enum Timer {
     Kill(Key),
     /// A terminal wrote something that was not told yet.
     Active(Key),
+    /// A terminal's screen was given something to work on.
+    Look(Key),
     /// A terminal's program has ended and the terminal has not.
     HangUp(Key),
     /// What a command's followers got has arrived, or will be asked for no more.

@@ -342,12 +342,15 @@ fn is_session_named_like_a_command(args: &[OsString]) -> bool {
     })
 }
 
-/// The grammar of one session verb, where the command line begins with one: building all of them takes longer than the
-/// rest of `abx ls`.
+/// The grammar of one verb, where the command line begins with one: building all of them takes longer than the rest of
+/// `abx ls`.
 fn verb_alone(args: &[OsString]) -> Option<clap::Command> {
     let verb = match args.get(1)?.to_str()? {
-        // The one that is asked for all day, and by prompts and scripts that wait for it.
+        // Those that are asked for all day, and by prompts and scripts that wait for them.
         "list" | "ls" => ListArgs::augment_args(clap::Command::new("list").alias("ls")),
+        "exec" if is_session_named_like_a_command(args) => RunArgs::augment_args(clap::Command::new("exec")),
+        "exec" => ExecArgs::augment_args(clap::Command::new("exec")),
+        "attach" => AttachArgs::augment_args(clap::Command::new("attach")),
         verb => {
             let verbs = SessionCommand::augment_subcommands(clap::Command::new("abx"));
             verbs.find_subcommand(verb)?.clone()

@@ -121,9 +121,9 @@ impl Context {
     /// As the client's; the key is the id of the failed request.
     pub(crate) fn open(&self, open: &Open) -> Result<RawStream, Failure> {
         let opened = match self.connector.open(open) {
-            Err(StreamError::Gone { .. }) if open.key.is_some() => self.open_again(open, false),
+            Err(StreamError::Gone { .. }) if open.key.is_some() => self.open_again(open, false, || true),
             Err(error) if open.key.is_some() && is_of(&error, Kind::ShuttingDown) => {
-                self.open_again(open, true)
+                self.open_again(open, true, || true)
             }
             // A key must be in the table before its command begins; without one that runs with a full disk, too.
             Err(error) if open.key.is_some() && is_of(&error, Kind::StoreFull) => {
@@ -139,11 +139,16 @@ impl Context {
     }
 
     /// Opens a stream on a new connection after one before was lost. A daemon that is being stopped is not started again,
-    /// but one that takes its place is waited for.
+    /// but one that takes its place is waited for, as long as it is `wanted`.
     ///
     /// # Errors
     /// As the client's.
-    pub(crate) fn open_again(&self, open: &Open, stopped: bool) -> Result<RawStream, StreamError> {
+    pub(crate) fn open_again(
+        &self,
+        open: &Open,
+        stopped: bool,
+        wanted: impl Fn() -> bool,
+    ) -> Result<RawStream, StreamError> {
         let connector = if stopped { self.connector.without_autostart() } else { self.connector.clone() };
         let deadline = Instant::now() + SUCCESSOR_LIMIT;
         loop {
@@ -159,7 +164,7 @@ impl Context {
                 StreamError::Connect { .. } => !connector.autostart(),
                 error => is_of(error, Kind::ShuttingDown),
             };
-            if !waits || Instant::now() >= deadline {
+            if !waits || !wanted() || Instant::now() >= deadline {
                 return Err(error);
             }
             sleep(SUCCESSOR_PAUSE);

@@ -142,15 +142,21 @@ fn pump(
         };
         let (failure, stopped) = lost;
         match &mut again {
-            Some(again) if !verdict.is_given() => again.follow(stream, failure, stopped)?,
+            Some(again) if !verdict.is_given() => again.follow(stream, failure, stopped, verdict)?,
             _ => return Err(failure),
         }
     }
 }
 
 impl Again<'_> {
-    /// Follows the command on a new connection, from where this one ended.
-    fn follow(&mut self, stream: &mut RawStream, lost: Failure, stopped: bool) -> Result<(), Failure> {
+    /// Follows the command on a new connection, from where this one ended, unless the user leaves before there is one.
+    fn follow(
+        &mut self,
+        stream: &mut RawStream,
+        lost: Failure,
+        stopped: bool,
+        verdict: &Verdict,
+    ) -> Result<(), Failure> {
         let open = Open {
             follow: Some(stream.opened().exec.clone()),
             stdout_from: self.seen.0,
@@ -159,7 +165,7 @@ impl Again<'_> {
             key: None,
             ..self.open.clone()
         };
-        let Ok(opened) = self.context.open_again(&open, stopped) else {
+        let Ok(opened) = self.context.open_again(&open, stopped, || !verdict.is_given()) else {
             let command = quoted(&stream.opened().exec);
             return Err(lost.with_hint(format!("abx exec logs {command}")));
         };

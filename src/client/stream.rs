@@ -1,21 +1,21 @@
 //! The client's side of a raw stream: bytes of one command on a connection of its own.
 
+mod sender;
+
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+pub use self::sender::Sender;
 use super::calls::{RemoteError, remote};
 use super::connect::ConnectError;
 use crate::proto::errors::WireError;
 use crate::proto::stream::{
-    Exit, FrameKind, HEADER_BYTES, MAX_FRAME_BYTES, MAX_OPEN_BYTES, Open, Opened, PREFACE, Size, header,
-    parse_header,
+    Exit, FrameKind, HEADER_BYTES, MAX_FRAME_BYTES, MAX_OPEN_BYTES, Open, Opened, PREFACE, parse_header,
 };
 use crate::proto::version::PROTOCOL;
 
@@ -87,29 +87,6 @@ pub struct RawStream {
 struct Incoming {
     socket: UnixStream,
     patience: Option<Duration>,
-}
-
-/// The way in. Clones share it; a frame is never torn by another.
-#[derive(Debug, Clone)]
-pub struct Sender {
-    way: Arc<Way>,
-}
-
-#[derive(Debug)]
-struct Way {
-    /// One frame at a time.
-    turn: Mutex<()>,
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug)]
-struct State {
-    socket: Arc<UnixStream>,
-    /// Counts the connections.
-    generation: u64,
-    /// Whether another connection may come when this one is lost.
-    comes_back: bool,
 }
 
 #[derive(Deserialize)]
@@ -215,99 +192,6 @@ impl Read for Incoming {
     }
 }
 
-impl Sender {
-    fn new(socket: UnixStream) -> Self {
-        let state = State { socket: Arc::new(socket), generation: 0, comes_back: false };
-        Self {
-            way: Arc::new(Way { turn: Mutex::new(()), state: Mutex::new(state), changed: Condvar::new() }),
-        }
-    }
-
-    /// Whether what is sent while the connection is lost waits, and goes out when it is back; without it, sending fails
-    /// then. What a daemon had taken and not passed on when it was killed is lost all the same: for the keys of a
-    /// terminal, not for a file of which a piece would be missing.
-    pub fn set_comes_back(&self, comes_back: bool) {
-        self.state().comes_back = comes_back;
-        self.way.changed.notify_all();
-    }
-
-    fn socket(&self) -> Arc<UnixStream> {
-        Arc::clone(&self.state().socket)
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.way.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn move_to(&self, other: &Sender) {
-        let socket = other.socket();
-        let mut state = self.state();
-        state.socket = socket;
-        state.generation += 1;
-        self.way.changed.notify_all();
-    }
-
-    /// Sends bytes of input. Blocks while the command does not read.
-    ///
-    /// # Errors
-    /// When the connection is gone.
-    pub fn input(&self, bytes: &[u8]) -> io::Result<()> {
-        bytes.chunks(MAX_FRAME_BYTES).try_for_each(|chunk| self.frame(FrameKind::Input, chunk))
-    }
-
-    /// Says that there is no more input.
-    ///
-    /// # Errors
-    /// When the connection is gone.
-    pub fn end_input(&self) -> io::Result<()> {
-        self.frame(FrameKind::Input, &[])
-    }
-
-    /// Tells the terminal's new size.
-    ///
-    /// # Errors
-    /// When the connection is gone.
-    pub fn resize(&self, size: Size) -> io::Result<()> {
-        let payload = serde_json::to_vec(&size).map_err(io::Error::other)?;
-        self.frame(FrameKind::Resize, &payload)
-    }
-
-    /// Passes a signal on to the command.
-    ///
-    /// # Errors
-    /// When the connection is gone.
-    pub fn signal(&self, number: u8) -> io::Result<()> {
-        self.frame(FrameKind::Signal, &[number])
-    }
-
-    /// Ends the connection at once, also for a thread that waits on it. No other comes.
-    pub fn hang_up(&self) {
-        self.set_comes_back(false);
-        // Fails only when the connection is gone already.
-        let _ = self.socket().shutdown(Shutdown::Both);
-    }
-
-    fn frame(&self, kind: FrameKind, payload: &[u8]) -> io::Result<()> {
-        let mut frame = Vec::with_capacity(HEADER_BYTES + payload.len());
-        frame.extend_from_slice(&header(kind, payload.len()));
-        frame.extend_from_slice(payload);
-        let _turn = self.way.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            let (socket, generation) = {
-                let state = self.state();
-                (Arc::clone(&state.socket), state.generation)
-            };
-            let Err(error) = (&*socket).write_all(&frame) else { return Ok(()) };
-            let lost = |state: &mut State| state.comes_back && state.generation == generation;
-            let state =
-                self.way.changed.wait_while(self.state(), lost).unwrap_or_else(PoisonError::into_inner);
-            if state.generation == generation {
-                return Err(error);
-            }
-        }
-    }
-}
-
 fn read_answer(
     reader: &mut BufReader<Incoming>,
     alive: &dyn Fn() -> Result<(), ConnectError>,
@@ -332,6 +216,7 @@ mod tests {
     use super::super::fake::{Fake, connector};
     use super::*;
     use crate::proto::errors::Kind;
+    use crate::proto::stream::header;
 
     fn open() -> Open {
         Open { session: "s".to_owned(), cmd: vec!["true".to_owned()], ..Open::default() }
@@ -401,56 +286,5 @@ mod tests {
         let (ours, _theirs) = UnixStream::pair().expect("a pair");
         let hung = || Err(ConnectError::Hung { pid: None });
         assert!(matches!(RawStream::open(ours, &open(), &hung), Err(StreamError::Connect { .. })));
-    }
-
-    #[test]
-    fn frames_of_several_threads_are_never_torn() {
-        let (ours, theirs) = UnixStream::pair().expect("a pair");
-        let sender = Sender::new(ours);
-        let threads: Vec<_> = (0..4_u8)
-            .map(|n| {
-                let sender = sender.clone();
-                std::thread::spawn(move || (0..50).try_for_each(|_| sender.input(&vec![n; 1000])))
-            })
-            .collect();
-        let mut reader = BufReader::new(theirs);
-        for _ in 0..200 {
-            let mut head = [0; HEADER_BYTES];
-            reader.read_exact(&mut head).expect("a header");
-            assert_eq!(parse_header(head).expect("short"), (Some(FrameKind::Input), 1000));
-            let mut payload = vec![0; 1000];
-            reader.read_exact(&mut payload).expect("a payload");
-            assert!(payload.iter().all(|b| *b == payload[0]));
-        }
-        for thread in threads {
-            thread.join().expect("no panic").expect("sent");
-        }
-    }
-
-    #[test]
-    fn keys_wait_while_a_connection_is_lost_and_pass_when_it_is_back() {
-        let (ours, theirs) = UnixStream::pair().expect("a pair");
-        let sender = Sender::new(ours);
-        drop(theirs);
-        sender.input(b"a").expect_err("nobody is there, and nobody comes");
-        sender.set_comes_back(true);
-        let typing = std::thread::spawn({
-            let sender = sender.clone();
-            move || sender.input(b"b").and_then(|()| sender.input(b"c"))
-        });
-        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
-        sender.move_to(&Sender::new(ours));
-        typing.join().expect("no panic").expect("sent");
-        let mut frames = [0; 2 * (HEADER_BYTES + 1)];
-        theirs.read_exact(&mut frames).expect("both");
-        let one = |key: &[u8]| [&header(FrameKind::Input, 1)[..], key].concat();
-        assert_eq!(frames[..], [one(b"b"), one(b"c")].concat());
-        drop(theirs);
-        let waiting = std::thread::spawn({
-            let sender = sender.clone();
-            move || sender.input(b"c")
-        });
-        sender.hang_up();
-        waiting.join().expect("no panic").expect_err("no other connection comes");
     }
 }

@@ -114,7 +114,9 @@ fn a_container_that_is_made_after_its_daemon_was_killed_is_removed() {
     let none = || world.call("session.list", json!({})) == json!([]);
     until("the start to be taken back", || none().then_some(()));
     // An engine that is in the midst of it has seen that its mounts are there.
-    fs::create_dir_all(world.home.root().join("run").join(id)).expect("made");
+    let mount = world.home.root().join("run").join(id);
+    until("its directory to go", || (!mount.exists()).then_some(()));
+    fs::create_dir_all(mount).expect("made");
     let answer = relay.release();
     assert!(answer.contains("201 Created"), "{answer}");
     until("the container to go", || world.containers().is_empty().then_some(()));

@@ -6,6 +6,8 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io::Read;
+use std::thread::sleep;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Gid, Pid, Uid, setfsgid, setfsuid};
@@ -14,6 +16,9 @@ use super::wire::EXEC_MARK;
 
 /// Looks again this often for processes that were started meanwhile.
 const PASSES: usize = 8;
+
+/// How long is waited before another look at a process that is just becoming another program.
+const BECOMES: Duration = Duration::from_millis(5);
 
 /// Longest environment that is searched for the mark, in bytes.
 const MAX_ENVIRONMENT_BYTES: u64 = 4 * 1024 * 1024;
@@ -29,16 +34,21 @@ pub(super) struct Family<'a> {
     pub(super) reaped: bool,
 }
 
-/// Sends `signal` to all processes of a command, until a look finds none that has not got it. Whether there was any.
+/// Sends `signal` to all processes of a command, until a look finds none that has not got it, and none of which it cannot be
+/// told whether it is one. Whether there was any.
 pub(super) fn signal_all(family: Family<'_>, signal: Signal) -> bool {
     let leader = family.leader;
     let mut done = HashSet::new();
     for _ in 0..PASSES {
-        let mut new: Vec<u32> = of_command(family).into_iter().filter(|pid| done.insert(*pid)).collect();
+        let (found, all_known) = of_command(family);
+        let mut new: Vec<u32> = found.into_iter().filter(|pid| done.insert(*pid)).collect();
         // The leader first: it must not see its children end and go on, or end in a way of its own.
         new.sort_unstable_by_key(|&pid| (pid != leader, pid));
-        if new.is_empty() {
+        if new.is_empty() && all_known {
             break;
+        }
+        if new.is_empty() {
+            sleep(BECOMES);
         }
         for pid in new {
             send(pid, signal);
@@ -93,7 +103,8 @@ struct Process {
     session: u32,
 }
 
-fn of_command(Family { id, leader, reaped }: Family<'_>) -> Vec<u32> {
+/// What belongs to a command, and whether that is known of all.
+fn of_command(Family { id, leader, reaped }: Family<'_>) -> (Vec<u32>, bool) {
     let mut processes = all();
     // What does not descend from here was not started here, whatever it carries.
     let ours = with_children(HashSet::from([std::process::id()]), &processes);
@@ -108,7 +119,16 @@ fn of_command(Family { id, leader, reaped }: Family<'_>) -> Vec<u32> {
             found.insert(process.pid);
         }
     }
-    with_children(found, &processes).into_iter().collect()
+    let found = with_children(found, &processes);
+    let known = |process: &Process| found.contains(&process.pid) || !is_becoming(process.pid);
+    let all_known = processes.iter().all(known);
+    (found.into_iter().collect(), all_known)
+}
+
+/// Whether a process is between two programs: in execve(2) it shows neither arguments nor environment, by which it could be
+/// known.
+fn is_becoming(pid: u32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|bytes| bytes.is_empty())
 }
 
 /// Adds children, at any depth: a program may wipe its environment and begin a session.
@@ -193,9 +213,9 @@ mod tests {
     #[test]
     fn a_number_that_went_to_another_process_leads_to_nothing() {
         let mut other = Command::new("sleep").arg("60").process_group(0).spawn().unwrap();
-        assert_eq!(of_command(family("ended", other.id())), vec![other.id()]);
+        assert_eq!(of_command(family("ended", other.id())).0, vec![other.id()]);
         let ended = Family { reaped: true, ..family("ended", other.id()) };
-        assert_eq!(of_command(ended), Vec::<u32>::new());
+        assert_eq!(of_command(ended).0, Vec::<u32>::new());
         assert!(!signal_all(ended, Signal::SIGKILL));
         assert!(signal_all(family("ended", other.id()), Signal::SIGKILL));
         assert_eq!(other.wait().unwrap().signal(), Some(9));
@@ -206,11 +226,11 @@ mod tests {
         let mut marked = Command::new("sleep").arg("60").env(EXEC_MARK, "test-mark").spawn().unwrap();
         // A program that has just been started shows its environment a moment later.
         let limit = std::time::Instant::now() + std::time::Duration::from_secs(30);
-        while !of_command(family("test-mark", u32::MAX - 1)).contains(&marked.id()) {
+        while !of_command(family("test-mark", u32::MAX - 1)).0.contains(&marked.id()) {
             assert!(std::time::Instant::now() < limit, "it is not found by its mark");
             std::thread::yield_now();
         }
-        assert!(!of_command(family("test-mar", u32::MAX - 1)).contains(&marked.id()));
+        assert!(!of_command(family("test-mar", u32::MAX - 1)).0.contains(&marked.id()));
         assert_eq!(command_of(marked.id()).as_deref(), Some("test-mark"));
         let mut shell = Command::new("sh")
             .args(["-c", "env -i sleep 60 & echo $!; wait"])
@@ -222,7 +242,7 @@ mod tests {
         std::io::BufRead::read_line(&mut std::io::BufReader::new(shell.stdout.take().unwrap()), &mut line)
             .unwrap();
         let sleeper: u32 = line.trim().parse().unwrap();
-        assert!(of_command(family("other", shell.id())).contains(&sleeper));
+        assert!(of_command(family("other", shell.id())).0.contains(&sleeper));
         signal_all(family("other", shell.id()), Signal::SIGKILL);
         signal_all(family("test-mark", u32::MAX - 1), Signal::SIGTERM);
         assert_eq!(shell.wait().unwrap().signal(), Some(9));
@@ -231,6 +251,6 @@ mod tests {
 
     #[test]
     fn a_process_without_a_leader_left_has_no_one_elses_children() {
-        assert_eq!(of_command(family("no-such-command", u32::MAX - 1)), Vec::<u32>::new());
+        assert_eq!(of_command(family("no-such-command", u32::MAX - 1)).0, Vec::<u32>::new());
     }
 }

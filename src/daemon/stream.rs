@@ -140,7 +140,8 @@ impl RawStreams {
         let left = match out.line(&opened).await {
             Ok(()) => {
                 let mut client = JoinSet::new();
-                client.spawn(pass_on(reader, io.input.take(), handle.copy(), Arc::clone(&interrupted)));
+                let noted = Arc::clone(&interrupted);
+                client.spawn(pass_on(reader, io.input.take(), handle.copy(), noted, open.read_only));
                 let served = Served { handle: &handle, deadline, request: open.key.as_deref() };
                 self.bridge(&served, &mut io.output, &mut client, &mut out).await
             }

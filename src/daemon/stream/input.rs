@@ -23,18 +23,22 @@ const INTERRUPT_GRACE: Duration = Duration::from_secs(5);
 
 pub(super) type Reader = BufReader<tokio::io::Chain<io::Cursor<Bytes>, ReadHalf>>;
 
-/// Passes on what the client sends, and notes an interrupt. Ends when the client is gone, and gives back the command's
-/// input if it is open.
+/// Passes on what the client sends, and notes an interrupt; of one that only `watches`, neither keys nor size. Ends when the
+/// client is gone, and gives back the command's input if it is open.
 pub(super) async fn pass_on(
     mut reader: Reader,
     mut input: Option<Input>,
     handle: Handle,
     interrupted: Arc<AtomicBool>,
+    watches: bool,
 ) -> Option<Input> {
     // Ends with this, which does not outlive the command.
     let mut impatience = JoinSet::new();
     while let Ok(Some((kind, payload))) = read_frame(&mut reader).await {
         let Some(kind) = kind else { continue };
+        if watches && matches!(kind, FrameKind::Input | FrameKind::Resize) {
+            continue;
+        }
         if kind == FrameKind::Signal && payload.first().is_some_and(|signal| i32::from(*signal) == INT) {
             interrupted.store(true, Ordering::Relaxed);
             if impatience.is_empty() {

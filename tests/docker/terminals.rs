@@ -101,12 +101,28 @@ fn all_see_a_terminal_and_who_may_only_read_neither_types_nor_sizes() {
 }
 
 #[test]
+fn who_may_only_read_does_not_type_in_the_terminal_that_it_opens() {
+    let Some(world) = world() else { return };
+    let mut reader = Viewer::attach(&world, (80, 24), &["--read-only"]);
+    reader.terminal.wait_for("/ #");
+    reader.types("echo nev''er");
+    let mut other = Viewer::attach(&world, (80, 24), &[]);
+    other.types("echo b''oth");
+    for viewer in [&reader, &other] {
+        let shown = viewer.terminal.wait_for("\nboth");
+        assert!(!shown.contains("\nnever"), "{shown:?}");
+    }
+}
+
+#[test]
 fn terminals_are_listed_and_looked_at_without_attaching() {
     let Some(world) = world() else { return };
     let mut viewer = Viewer::attach(&world, (50, 10), &[]);
     viewer.types("printf '\\033]2;named\\007'; echo lo''ok");
     viewer.terminal.wait_for("\x07look");
-    assert!(world.text(&["terminal", "list", "a"]).contains("50x10"));
+    let listed = world.text(&["terminal", "list", "a"]);
+    assert!(listed.contains("50x10") && listed.contains("-sh") && !listed.contains("command -v"), "{listed}");
+    assert!(world.text(&["exec", "list", "a"]).lines().any(|line| line.trim_end().ends_with("-sh")));
     assert!(world.text(&["terminal", "peek", "a"]).lines().any(|line| line == "look"));
     let seen: Value = serde_json::from_str(&world.text(&["--json", "terminal", "peek", "a"])).expect("JSON");
     assert_eq!(

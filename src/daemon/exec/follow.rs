@@ -15,6 +15,7 @@ use crate::daemon::guests::{Followed, Kept, Wanted};
 use crate::guest::wire::{Entry, Screen};
 use crate::model::exec::Exec;
 use crate::model::exec::signal::HUP;
+use crate::model::id::ExecId;
 use crate::model::session::{Runtime, Session, Status};
 use crate::proto::errors::Kind;
 use crate::proto::stream::AgentStart;
@@ -29,6 +30,8 @@ const ASKED_AT_ONCE: usize = 16;
 pub struct TerminalOf {
     /// The session.
     pub session: Arc<Session>,
+    /// What runs in it, as its command is listed.
+    pub cmd: Vec<String>,
     /// What abx-init says of it.
     pub entry: Entry,
 }
@@ -153,13 +156,19 @@ impl Driver {
                     let terminals = entries
                         .into_iter()
                         .filter(|entry| !entry.terminal.is_empty() && entry.ended.is_none());
-                    found.extend(terminals.map(|entry| TerminalOf { session: Arc::clone(&session), entry }));
+                    found.extend(terminals.map(|entry| self.terminal_of(&session, entry)));
                 }
                 Err(error) if one.is_some() => return Err(error.into()),
                 Err(error) => tracing::warn!(%error, session = %session.name, "cannot list its terminals"),
             }
         }
         Ok(found)
+    }
+
+    fn terminal_of(&self, session: &Arc<Session>, entry: Entry) -> TerminalOf {
+        let noted = self.0.store.exec(&ExecId::new(&entry.id)).map(|exec| exec.argv.clone());
+        let words = || entry.argv.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+        TerminalOf { session: Arc::clone(session), cmd: noted.unwrap_or_else(words), entry }
     }
 
     /// What a terminal shows.

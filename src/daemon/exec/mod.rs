@@ -137,7 +137,7 @@ impl Driver {
         check(&request)?;
         let in_use = self.0.usage.begin(&session.id);
         let id = uuid::Uuid::now_v7().to_string();
-        self.begin_exec(&session, &request, &id, &argv(&request)).await?;
+        self.begin_exec(&session, &request, &id, &listed(&request)).await?;
         fault::point("exec.noted").await;
         let (spec, mut io, running, session) = match self.launch(Arc::clone(&session), &request, &id).await {
             Ok(launched) => launched,
@@ -322,6 +322,14 @@ fn check(request: &ExecRequest) -> Result<(), Failure> {
 /// The session's shell: bash where there is one, as a login shell.
 const SHELL: [&str; 3] =
     ["/bin/sh", "-c", "if command -v bash >/dev/null 2>&1; then exec bash -l; else exec sh -l; fi"];
+
+/// What a shell that nobody asked for by name is listed as: a login shell calls itself so (login(1)).
+const SHELL_NAME: &str = "-sh";
+
+/// What a command is listed as.
+fn listed(request: &ExecRequest) -> Vec<String> {
+    if request.cmd.is_empty() { vec![SHELL_NAME.to_owned()] } else { request.cmd.clone() }
+}
 
 /// Program and arguments: those asked for, else the session's shell.
 fn argv(request: &ExecRequest) -> Vec<String> {

@@ -24,13 +24,13 @@ pub(super) fn register(module: &mut Module) {
 }
 
 fn info(found: TerminalOf) -> TerminalInfo {
-    let TerminalOf { session, entry } = found;
+    let TerminalOf { session, cmd, entry } = found;
     let started = i64::try_from(entry.started_ms).map(Timestamp).unwrap_or_default();
     TerminalInfo {
         session: session.name.to_string(),
         terminal: entry.terminal,
         exec: entry.id,
-        cmd: entry.argv.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect(),
+        cmd,
         size: entry.size.map(|size| Size { cols: size.cols, rows: size.rows }),
         clients: entry.followers,
         started_at: clock::rfc3339(started),

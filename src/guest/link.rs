@@ -184,6 +184,11 @@ impl Link {
         Ok(Some((header, payload)))
     }
 
+    /// Whether what nobody asked for may be said: it waits here only as long as abxd takes something.
+    pub(super) fn hears(&self) -> bool {
+        self.welcome && !self.lost && self.full_since.is_none()
+    }
+
     /// Whether too many answers wait.
     fn is_crowded(&self) -> bool {
         self.waiting.len() > MAX_WAITING

@@ -15,6 +15,7 @@ use nix::sys::socket::{
 };
 
 use super::arguments::NOTICES;
+use super::link::Link;
 use super::poller::{Interest, Poller, Token, Watched};
 use super::processes;
 use super::serve::Guest;
@@ -133,9 +134,9 @@ impl Guest {
         Ok(())
     }
 
-    /// Tells abxd, now or when it is back.
+    /// Tells abxd, now, or when it is back or takes something again.
     pub(super) fn tell(&mut self, notice: Notice) {
-        if self.link.as_ref().is_some_and(|link| link.welcome) {
+        if self.mailbox.untold.is_empty() && self.link.as_ref().is_some_and(Link::hears) {
             self.say(Kind::Notice, NO_STREAM, &notice.encode());
             return;
         }
@@ -146,9 +147,11 @@ impl Guest {
         untold.push_back(notice);
     }
 
-    /// Tells abxd what was said while it was away.
+    /// Tells abxd what was said while it was away or took nothing.
     pub(super) fn tell_the_rest(&mut self) {
-        for notice in std::mem::take(&mut self.mailbox.untold) {
+        while self.link.as_ref().is_some_and(Link::hears)
+            && let Some(notice) = self.mailbox.untold.pop_front()
+        {
             self.say(Kind::Notice, NO_STREAM, &notice.encode());
         }
     }

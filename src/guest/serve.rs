@@ -180,6 +180,7 @@ impl Guest {
                     link.flush();
                     link.fill();
                 }
+                self.tell_the_rest();
             }
             Token::Signals => {
                 while let Some(signal) = self.signals.next() {
@@ -276,7 +277,9 @@ impl Guest {
     }
 
     fn tell_active(&mut self, key: Key) {
-        if let Some(id) = self.table.get(key).map(|command| command.record.id.clone()) {
+        // One that takes nothing is told a second later.
+        let hears = self.link.as_ref().is_some_and(Link::hears);
+        if let Some(id) = self.table.get(key).filter(|_| hears).map(|command| command.record.id.clone()) {
             self.say(Kind::Active, NO_STREAM, id.as_bytes());
         }
     }

@@ -80,7 +80,10 @@ impl Signals {
                 passed.push(found);
             }
         }
-        if self.progress != self.told_progress && self.others.takes(now, MAX_IN_TURN) {
+        // Its end passes always: nobody would look again, and whoever waits for it would wait for ever. There are no more of
+        // them than of beginnings.
+        let passes = |turn: &mut Turn| !self.progress || turn.takes(now, MAX_IN_TURN);
+        if self.progress != self.told_progress && passes(&mut self.others) {
             self.told_progress = self.progress;
             let state = if self.progress { Notice::WORKING } else { Notice::NOTHING };
             passed.push(Notice { state, ..notice(Notice::PROGRESS, "", "") });

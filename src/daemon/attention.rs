@@ -34,6 +34,14 @@ impl Driver {
     }
 }
 
+/// A command begins: the end of another before it on the agent's terminal is no news any more.
+pub(super) fn begins(row: &mut Session, exec: &Exec) {
+    let on_main = exec.terminal.as_deref() == Some(MAIN_TERMINAL);
+    if on_main && row.attention.as_ref().is_some_and(|noted| noted.source == Source::Ended) {
+        row.attention = None;
+    }
+}
+
 /// Notes the end of a command, where it was the agent's.
 ///
 /// # Errors

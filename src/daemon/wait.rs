@@ -12,6 +12,7 @@ use crate::model::id::SessionId;
 use crate::model::session::Session;
 use crate::model::until::Until;
 use crate::proto::errors::Kind;
+use crate::proto::execs::MAIN_TERMINAL;
 
 /// What came of waiting.
 #[derive(Debug)]
@@ -43,6 +44,14 @@ impl Driver {
         }
     }
 
+    /// Whether a command has ended on the terminal that agents run in, and none runs there now.
+    fn is_main_over(&self, id: &SessionId) -> bool {
+        let all = self.0.store.execs(id);
+        let mut on_main =
+            all.iter().filter(|exec| exec.terminal.as_deref() == Some(MAIN_TERMINAL)).peekable();
+        on_main.peek().is_some() && on_main.all(|exec| exec.ended.is_some())
+    }
+
     /// # Errors
     /// None when it is deleted and that was not waited for.
     async fn seen(&self, id: &SessionId, until: Until) -> Result<Waited, Option<Failure>> {
@@ -50,7 +59,7 @@ impl Driver {
         let mut feed = self.0.store.follow(u64::MAX).feed;
         loop {
             let session = self.0.store.session_by_id(id);
-            if until.holds(session.as_deref()) {
+            if until.holds(session.as_deref(), self.is_main_over(id)) {
                 return Ok(Waited { reached: true, session });
             }
             if session.is_none() {

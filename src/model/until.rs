@@ -1,6 +1,6 @@
 //! What a session can be waited for.
 
-use super::attention::{Attention, Source};
+use super::attention::Attention;
 use super::session::{Session, Status, words};
 
 words! {
@@ -32,8 +32,9 @@ words! {
 }
 
 impl Until {
-    /// Whether a session is so; none is one that was deleted.
-    pub fn holds(self, row: Option<&Session>) -> bool {
+    /// Whether a session is so; none is one that was deleted. `over` is whether its agent's program has ended and no other
+    /// runs in its place.
+    pub fn holds(self, row: Option<&Session>, over: bool) -> bool {
         let Some(row) = row else { return matches!(self, Self::Exit | Self::Deleted) };
         let noted = row.attention.as_ref();
         let does = |states: &[Attention]| noted.is_some_and(|noted| states.contains(&noted.state));
@@ -43,10 +44,7 @@ impl Until {
             Self::Idle => does(&[Attention::Idle]),
             Self::Done => does(&[Attention::Done]),
             Self::Attention => does(&[Attention::Waiting, Attention::Done]),
-            Self::Exit => {
-                let ended = noted.is_some_and(|noted| noted.source == Source::Ended);
-                ended || !row.status.has_processes()
-            }
+            Self::Exit => over || !row.status.has_processes(),
             Self::Running => row.status == Status::Running,
             Self::Paused => row.status == Status::Paused,
             Self::Stopped => row.status == Status::Stopped,
@@ -59,12 +57,12 @@ impl Until {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::attention::Noted;
+    use crate::model::attention::{Noted, Source};
     use crate::model::id::Timestamp;
     use crate::model::session::tests::sample;
 
     fn holding(row: Option<&Session>) -> Vec<&'static str> {
-        Until::ALL.iter().filter(|until| until.holds(row)).map(|until| until.as_str()).collect()
+        Until::ALL.iter().filter(|until| until.holds(row, false)).map(|until| until.as_str()).collect()
     }
 
     #[test]
@@ -76,7 +74,9 @@ mod tests {
         assert_eq!(runs(Attention::Waiting, Source::Bell), ["waiting", "attention", "running"]);
         assert_eq!(runs(Attention::Idle, Source::Quiet), ["idle", "running"]);
         assert_eq!(runs(Attention::Done, Source::Notify), ["done", "attention", "running"]);
-        assert_eq!(runs(Attention::Done, Source::Ended), ["done", "attention", "exit", "running"]);
+        assert_eq!(runs(Attention::Done, Source::Ended), ["done", "attention", "running"]);
+        let running = row(Status::Running, Some(noted(Attention::Working, Source::Output)));
+        assert!(Until::Exit.holds(Some(&running), true), "whatever was said last");
         assert_eq!(holding(Some(&row(Status::Paused, None))), ["paused"]);
         assert_eq!(holding(Some(&row(Status::Stopped, None))), ["exit", "stopped"]);
         assert_eq!(holding(Some(&row(Status::Saved, None))), ["exit", "saved"]);

@@ -199,6 +199,7 @@ impl Driver {
             }
             tx.change_session(&exec.session, |s| {
                 s.last_active = exec.started_at;
+                attention::begins(s, &exec);
                 if attach {
                     s.last_connected = Some(exec.started_at);
                 } else {

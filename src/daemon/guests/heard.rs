@@ -53,16 +53,19 @@ impl Ears {
         }
     }
 
-    /// Takes something. Of keys in a row the last counts.
+    /// Takes something. Of keys in a row the last counts, and of what is too much the newest: how it is now.
     fn take(&mut self, heard: Heard) {
         let now = self.began.elapsed();
         if let (Some((at, last)), Heard::Typed(_)) = (self.heard.back_mut(), &heard)
             && *last == heard
         {
             *at = now;
-        } else if self.heard.len() < MAX_WAITING {
-            self.heard.push_back((now, heard));
+            return;
         }
+        if self.heard.len() >= MAX_WAITING {
+            self.heard.pop_front();
+        }
+        self.heard.push_back((now, heard));
     }
 
     /// From when on the row may be changed, if not now.

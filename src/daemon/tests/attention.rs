@@ -94,6 +94,13 @@ async fn the_end_of_the_main_program_and_of_the_sandbox_are_both_an_exit() {
     })
     .await;
     seen(&world, Until::Exit).await;
+    // What is said from outside changes nothing about that, and the next program does.
+    world.driver.notify("a", Attention::Working, "the next").await.expect("said");
+    seen(&world, Until::Exit).await;
+    agent(&world, &mut guest).await;
+    let now = Some(Duration::from_millis(1));
+    let waited = world.driver.wait_session("a", Until::Exit, now).await.expect("waited");
+    assert!(!waited.reached, "a program runs there");
     world.stop("a").await.expect("stops");
     assert_eq!(world.row("a").attention, None);
     seen(&world, Until::Exit).await;

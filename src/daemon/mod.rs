@@ -32,6 +32,7 @@ pub mod shutdown;
 pub mod stream;
 #[cfg(test)]
 mod tests;
+mod text;
 pub mod usage;
 pub mod verbs;
 mod wait;

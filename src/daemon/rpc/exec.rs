@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Module, convert, later, now, text};
+use super::{Module, convert, later, now};
 use crate::daemon::exec::{ExecRequest, Output};
 use crate::daemon::failure::Failure;
 use crate::daemon::framing::Audience;
 use crate::daemon::guests::Kept;
+use crate::daemon::text;
 use crate::proto::errors::Kind;
 use crate::proto::execs::ExecLogsResult;
 use crate::proto::execs::ExecResult;

@@ -12,7 +12,6 @@ mod session;
 mod snapshot;
 mod stored;
 mod terminal;
-mod text;
 
 use std::future::Future;
 use std::sync::Arc;

@@ -30,6 +30,7 @@ pub mod rpc;
 mod services;
 pub mod shutdown;
 pub mod stream;
+pub mod subscriptions;
 #[cfg(test)]
 mod tests;
 mod text;

@@ -2,6 +2,7 @@
 
 mod copy;
 mod input;
+pub mod notify;
 mod out;
 mod serve;
 
@@ -83,7 +84,7 @@ impl RawStreams {
             ..Opened::default()
         };
         if open.detach {
-            live.follow();
+            live.follow(String::new());
             return out.line(&opened).await;
         }
         let Live { mut io, handle, detached, deadline, .. } = live;

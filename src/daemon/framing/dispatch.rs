@@ -20,9 +20,10 @@ use super::prepared::{self, Prepared};
 use super::{Audience, Notifier, Peer};
 use crate::daemon::caller::Introduced;
 use crate::daemon::shutdown::Shutdown;
+use crate::daemon::stream::notify::Seats;
 use crate::daemon::subscriptions::{Answered, Held, Subscriptions};
 use crate::proto::errors::Kind;
-use crate::proto::methods::{EventSubscribe, Method};
+use crate::proto::methods::{EventSubscribe, Method, TerminalOpen};
 
 /// The notification by which a client says that it no longer waits; named as language servers name it.
 const CANCEL: &str = "$/cancelRequest";
@@ -31,7 +32,7 @@ const CANCEL: &str = "$/cancelRequest";
 const MAX_LOGGED_ID_CHARS: usize = 40;
 
 /// Methods that subscribe.
-const SUBSCRIBING: [&str; 1] = [EventSubscribe::NAME];
+const SUBSCRIBING: [&str; 2] = [EventSubscribe::NAME, TerminalOpen::NAME];
 
 /// Most bytes of a batch's answers together; as much as a few lists of all sessions have. Entries past it are answered with
 /// kind `limit`, and as far as that is known before, not carried out.
@@ -108,6 +109,7 @@ impl Connection {
         let subscriptions = Arc::new(Subscriptions::default());
         extensions.insert(Arc::clone(&subscriptions));
         extensions.insert(notifier);
+        extensions.insert(Arc::<Seats>::default());
         Self { dispatcher, calls, extensions, id, refuse, subscriptions }
     }
 

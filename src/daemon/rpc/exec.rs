@@ -40,12 +40,13 @@ pub(super) fn register(module: &mut Module) {
             env: asked.env,
             cwd: asked.cwd,
             user: asked.user,
+            stdin: asked.stdin.is_some(),
             detached: true,
             key: asked.key,
             timeout: asked.timeout.map(Duration::from_millis),
             ..ExecRequest::default()
         };
-        Ok(convert::exec(&*app.driver.exec_start(request).await?, &app.driver))
+        Ok(convert::exec(&*app.driver.exec_start(request, asked.stdin).await?, &app.driver))
     });
     now::<ExecList, _>(module, |asked, app| {
         let execs = app.driver.execs(asked.session.as_deref())?;

@@ -10,7 +10,7 @@ use super::args_events::{EventsArgs, HistoryArgs};
 use super::args_exec::{ExecsCommand, TerminalCommand};
 use super::args_session::{ListArgs, SessionCommand, SnapshotCommand};
 use crate::config::parse_duration_ms;
-use crate::proto::execs::MAIN_TERMINAL;
+use crate::proto::terminals::MAIN_TERMINAL;
 
 /// Named, persistent sandboxes for coding agents.
 #[derive(Debug, Parser)]

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 use crate::config::parse_duration_ms;
-use crate::proto::execs::MAIN_TERMINAL;
+use crate::proto::terminals::MAIN_TERMINAL;
 
 /// What can be done with commands that were started.
 #[derive(Debug, Subcommand)]

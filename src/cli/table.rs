@@ -7,7 +7,8 @@ use serde::Deserialize;
 use unicode_width::UnicodeWidthStr;
 
 use super::output::clean;
-use crate::proto::execs::{ExecInfo, TerminalInfo};
+use crate::proto::execs::ExecInfo;
+use crate::proto::terminals::TerminalInfo;
 use crate::proto::types::{Mount, Session, Snapshot};
 
 /// What a line of `list` shows of a session. The rest of it is skipped, not read: for a hundred sessions that is a good

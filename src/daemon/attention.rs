@@ -10,7 +10,7 @@ use super::failure::Failure;
 use crate::model::attention::{self, Attention, Said, Source};
 use crate::model::exec::{End, Exec};
 use crate::model::session::Session;
-use crate::proto::execs::MAIN_TERMINAL;
+use crate::proto::terminals::MAIN_TERMINAL;
 use crate::store::Tx;
 use crate::store::error::StoreError;
 

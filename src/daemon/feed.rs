@@ -3,29 +3,23 @@
 //! A subscription is a task that reads the store's feed, which is shared: one that does not read costs a place in it and
 //! what its connection queues, and is closed when it has fallen too far behind.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::watch;
-use tokio::task::AbortHandle;
 
 use super::clock;
 use super::driver::{Driver, composed};
 use super::failure::Failure;
 use super::framing::Notifier;
 use super::progress::{Progress, Report};
+use super::subscriptions::{Answered, Begun, Reserved};
 use crate::model::event::Event;
 use crate::model::id::SessionId;
-use crate::proto::errors::Kind;
-use crate::proto::events::{self as wire, EventListParams, SubscribeParams};
+use crate::proto::events::{self as wire, EVENT_NOTIFICATION, EventListParams, SubscribeParams};
 use crate::store::Followed;
-
-/// Subscriptions of one connection. A client that wants more than these wants filters of its own.
-const MAX_SUBSCRIPTIONS: usize = 64;
 
 /// Most bytes of the events in one answer of `event.list`; there is one in it at least. Their client goes on after the
 /// last of them.
@@ -33,33 +27,6 @@ const MAX_PAGE_BYTES: usize = 1024 * 1024;
 
 /// The kind of a step of an operation. It is sent only to those who name it.
 const PROGRESS: &str = "progress";
-
-/// The method that notifications are of.
-const METHOD: &str = "event";
-
-/// The subscriptions of one connection. They end with it.
-#[derive(Debug, Default)]
-pub struct Subscriptions {
-    table: Mutex<Table>,
-    /// Answers that make subscriptions known and were not sent yet.
-    unanswered: watch::Sender<usize>,
-}
-
-/// Keeps new subscriptions from sending anything until it is dropped: their client does not know of them yet.
-#[derive(Debug)]
-pub(super) struct Held(watch::Sender<usize>);
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.0.send_modify(|unanswered| *unanswered -= 1);
-    }
-}
-
-#[derive(Debug, Default)]
-struct Table {
-    last: u64,
-    tasks: HashMap<u64, AbortHandle>,
-}
 
 /// Which events.
 #[derive(Debug, Clone, Default)]
@@ -107,64 +74,26 @@ impl Filter {
     }
 }
 
-impl Subscriptions {
-    /// Holds those that begin from now on, for as long as their answer is not sent.
-    pub(super) fn hold(&self) -> Held {
-        self.unanswered.send_modify(|unanswered| *unanswered += 1);
-        Held(self.unanswered.clone())
+/// Begins to send events, and gives the subscription's id. The first notification tells from where on.
+///
+/// # Errors
+/// `session_not_found`.
+pub fn subscribe(driver: &Driver, place: Reserved, asked: &SubscribeParams) -> Result<u64, Failure> {
+    if let Some(session) = &asked.session
+        && driver.meant(session).is_none()
+    {
+        return Err(Failure::no_session(session));
     }
-
-    /// Begins to send events, and gives the subscription's id. The first notification tells from where on.
-    ///
-    /// # Errors
-    /// `limit` when the connection has too many; `session_not_found`; `invalid_params` where a connection cannot carry
-    /// notifications.
-    pub fn begin(
-        self: &Arc<Self>,
-        driver: &Driver,
-        notifier: &Notifier,
-        asked: &SubscribeParams,
-    ) -> Result<u64, Failure> {
-        if !notifier.reaches() {
-            let text = "this connection carries no notifications: speak WebSocket on it";
-            return Err(Failure::params(text).hint("event.list gives what has happened so far"));
+    let filter = Filter::new(driver, asked.session.as_deref(), &asked.kinds);
+    let (driver, since) = (driver.clone(), asked.since);
+    Ok(place.begin(|begun| async move {
+        let Begun { id, notifier, answered, over } = begun;
+        let forward = Forward { driver, notifier, filter, id };
+        tokio::select! {
+            () = over.wait() => {}
+            () = forward.run(since, answered) => {}
         }
-        if let Some(session) = &asked.session
-            && driver.meant(session).is_none()
-        {
-            return Err(Failure::no_session(session));
-        }
-        let filter = Filter::new(driver, asked.session.as_deref(), &asked.kinds);
-        let mut table = self.lock();
-        table.tasks.retain(|_, task| !task.is_finished());
-        if table.tasks.len() >= MAX_SUBSCRIPTIONS {
-            let text = format!("a connection has at most {MAX_SUBSCRIPTIONS} subscriptions");
-            return Err(Failure::new(Kind::Limit, text));
-        }
-        table.last += 1;
-        let id = table.last;
-        let forward = Forward { driver: driver.clone(), notifier: notifier.clone(), filter, id };
-        let (since, unanswered) = (asked.since, self.unanswered.subscribe());
-        table.tasks.insert(id, tokio::spawn(forward.run(since, unanswered)).abort_handle());
-        Ok(id)
-    }
-
-    /// Ends a subscription, if it is there.
-    pub fn end(&self, id: u64) {
-        if let Some(task) = self.lock().tasks.remove(&id) {
-            task.abort();
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Subscriptions {
-    fn drop(&mut self) {
-        self.lock().tasks.values().for_each(AbortHandle::abort);
-    }
+    }))
 }
 
 impl Driver {
@@ -176,7 +105,7 @@ impl Driver {
             let event = Arc::new(driver.progress(&session, step));
             if let Some(caller) = &caller {
                 // A client that does not read its progress misses some of it.
-                let _ = caller.notify(METHOD, &*event);
+                let _ = caller.notify(EVENT_NOTIFICATION, &*event);
             }
             // Nobody may have subscribed.
             let _ = driver.0.progress.send(event);
@@ -250,16 +179,14 @@ struct Forward {
 
 impl Forward {
     /// Sends what is kept, then what comes, until the client is gone or has fallen behind.
-    async fn run(self, since: Option<u64>, mut unanswered: watch::Receiver<usize>) {
+    async fn run(self, since: Option<u64>, answered: Answered) {
         let store = &self.driver.0.store;
         let mut progress = self.driver.0.progress.subscribe();
         let Followed { kept, last, mut feed } = store.follow(since.unwrap_or(u64::MAX));
         let oldest = kept.first().map(|event| event.seq);
         let missed = since.zip(oldest).map_or(0, |(since, oldest)| oldest - since - 1);
         let mut seq = oldest.map_or(last, |oldest| oldest - 1);
-        if unanswered.wait_for(|unanswered| *unanswered == 0).await.is_err() {
-            return;
-        }
+        answered.wait().await;
         if !self.send(&self.own("subscribed", seq, &json!({ "missed": missed }))).await {
             return;
         }
@@ -305,7 +232,7 @@ impl Forward {
     }
 
     async fn send(&self, event: &wire::Event<impl Serialize>) -> bool {
-        self.notifier.send(METHOD, event).await
+        self.notifier.send(EVENT_NOTIFICATION, event).await
     }
 
     /// An event of the subscription itself.

@@ -30,8 +30,10 @@ pub mod rpc;
 mod services;
 pub mod shutdown;
 pub mod stream;
+pub mod subscriptions;
 #[cfg(test)]
 mod tests;
+mod text;
 pub mod usage;
 pub mod verbs;
 mod wait;

@@ -14,7 +14,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use super::errors::{ErrorData, Kind};
-use super::methods::{self, MethodDoc};
+use super::methods::{self, MethodDoc, NotificationDoc};
 use super::version::{PROTOCOL, VERSION};
 
 pub use text::methods_md;
@@ -49,6 +49,8 @@ pub fn openrpc(examples: &BTreeMap<String, Example>) -> String {
     let data = schema(&mut given, SchemaGenerator::subschema_for::<ErrorData>);
     let raw: Vec<(Value, Value)> =
         methods::ALL.iter().map(|m| (schema(&mut taken, m.params), schema(&mut given, m.result))).collect();
+    let told: Vec<Value> =
+        methods::NOTIFICATIONS.iter().map(|doc| notification(doc, &schema(&mut given, doc.params))).collect();
     let taken = taken.take_definitions(true);
     let params: Vec<Vec<Value>> = raw.iter().map(|(params, _)| descriptors(params, &taken)).collect();
     // What the daemon gives always has its fields, what it takes may leave some out. A type that goes both ways is
@@ -60,7 +62,8 @@ pub fn openrpc(examples: &BTreeMap<String, Example>) -> String {
     let methods: Value = methods
         .map(|((doc, params), (_, result))| method(doc, params, result, examples.get(doc.name)))
         .collect();
-    let schemas = reachable(&definitions, &[&methods, &data]);
+    let told = Value::from(told);
+    let schemas = reachable(&definitions, &[&methods, &told, &data]);
     let errors: Map<String, Value> = Kind::ALL.iter().map(|k| (k.name().to_owned(), error(*k))).collect();
     let document = json!({
         "openrpc": OPENRPC,
@@ -73,6 +76,7 @@ pub fn openrpc(examples: &BTreeMap<String, Example>) -> String {
             "x-protocol": PROTOCOL,
         },
         "methods": methods,
+        "x-notifications": told,
         "components": { "schemas": schemas, "errors": errors },
     });
     // Maps of JSON values have text keys, so this cannot fail.
@@ -154,6 +158,11 @@ fn method(doc: &MethodDoc, params: Vec<Value>, result: &Value, example: Option<&
         "errors": errors,
         "examples": examples,
     })
+}
+
+/// OpenRPC has no word for what the server sends unasked.
+fn notification(doc: &NotificationDoc, params: &Value) -> Value {
+    json!({ "name": doc.name, "summary": doc.doc, "params": params })
 }
 
 fn result_name(method: &str) -> String {

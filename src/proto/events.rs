@@ -3,6 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// The method that notifications of events are of.
+pub const EVENT_NOTIFICATION: &str = "event";
+
 /// One event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Event"))]
@@ -60,7 +63,7 @@ pub struct SubscribeParams {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UnsubscribeParams {
-    /// Its id, as `event.subscribe` gave it.
+    /// Its id, as it was given when it began.
     pub subscription: u64,
 }
 

@@ -1,11 +1,10 @@
-//! Commands and terminals, as methods tell of them.
+//! Commands, as methods tell of them.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::files::Encoding;
-use super::stream::Size;
 
 /// A command to run to its end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +73,9 @@ pub struct ExecStartParams {
     /// User name or id, optionally `:group`.
     #[serde(default)]
     pub user: Option<String>,
+    /// Input, as text, after which its input ends; none if absent.
+    #[serde(default)]
+    pub stdin: Option<String>,
     /// End it after this many milliseconds; the exit code is then 124.
     #[serde(default)]
     pub timeout: Option<u64>,
@@ -188,86 +190,4 @@ pub struct ExecWaitParams {
     /// Give up after this many milliseconds, and tell how it stands; never if absent.
     #[serde(default)]
     pub timeout: Option<u64>,
-}
-
-/// A terminal that a session has.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct TerminalInfo {
-    /// The session's name.
-    pub session: String,
-    /// Its name in the session.
-    pub terminal: String,
-    /// The id of the command on it.
-    pub exec: String,
-    /// That command's program and arguments.
-    pub cmd: Vec<String>,
-    /// Its size.
-    pub size: Option<Size>,
-    /// How many are attached to it.
-    pub clients: u32,
-    /// RFC 3339, UTC, milliseconds.
-    pub started_at: String,
-}
-
-/// A terminal of a session.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct TerminalParams {
-    /// The session, by name or sandbox name.
-    pub session: String,
-    /// Its name; `main` if absent.
-    #[serde(default = "main_terminal")]
-    pub terminal: String,
-}
-
-/// Which screen to show.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct TerminalPeekParams {
-    /// The session, by name or sandbox name.
-    pub session: String,
-    /// Its name; `main` if absent.
-    #[serde(default = "main_terminal")]
-    pub terminal: String,
-    /// Lines of scrollback above the screen.
-    #[serde(default)]
-    pub scrollback: u32,
-}
-
-/// What a terminal shows.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct TerminalScreen {
-    /// Its lines without blanks at their ends; those of the scrollback come first.
-    pub lines: Vec<String>,
-    /// How many of them are scrollback.
-    pub scrollback: u32,
-    /// Its size.
-    pub size: Size,
-    /// Where the cursor is, from 0, on the screen.
-    pub cursor: Cursor,
-    /// Whether a program has the alternate screen.
-    pub alternate: bool,
-    /// The title that the program set.
-    pub title: String,
-}
-
-/// A cursor.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Cursor {
-    /// From 0.
-    pub column: u16,
-    /// From 0.
-    pub row: u16,
-    /// Whether it is shown.
-    pub visible: bool,
-}
-
-/// The name of the terminal that is meant when none is named.
-pub const MAIN_TERMINAL: &str = "main";
-
-fn main_terminal() -> String {
-    MAIN_TERMINAL.to_owned()
 }

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::daemon::{DaemonInfoResult, HelloParams, HelloResult};
 use super::errors::Kind;
-use super::events::{Event, EventListParams, SubscribeParams, UnsubscribeParams};
+use super::events::{EVENT_NOTIFICATION, Event, EventListParams, SubscribeParams, UnsubscribeParams};
 use super::execs::{
     ExecInfo, ExecKillParams, ExecListParams, ExecLogsParams, ExecLogsResult, ExecResult, ExecRunParams,
-    ExecStartParams, ExecWaitParams, TerminalInfo, TerminalParams, TerminalPeekParams, TerminalScreen,
+    ExecStartParams, ExecWaitParams,
 };
 use super::files::{
     FileContent, FileListParams, FileListResult, FileReadParams, FileWriteParams, FileWriteResult,
@@ -20,6 +20,10 @@ use super::sessions::{
     WaitParams, WaitResult,
 };
 use super::snapshots::{SnapshotDeleteParams, SnapshotListParams};
+use super::terminals::{
+    TERMINAL_NOTIFICATION, TerminalInfo, TerminalNotification, TerminalOpenParams, TerminalOpened,
+    TerminalParams, TerminalPeekParams, TerminalResizeParams, TerminalScreen, TerminalWriteParams,
+};
 use super::types::{Session, Snapshot, StoreDeleteResult, StoreListParams, StoreNameParams, StoreRow};
 
 /// The protocol document, as it stands in the tree: what `rpc.discover` answers.
@@ -166,6 +170,17 @@ methods! {
     TerminalPeek = "terminal.peek" (TerminalPeekParams) -> TerminalScreen,
         [SessionNotFound, ExecNotFound, WrongState, EngineUnavailable, EngineTimeout, EngineError],
         "Gives what a terminal shows, as text, without attaching to it.";
+    TerminalOpen = "terminal.open" (TerminalOpenParams) -> TerminalOpened,
+        [SessionNotFound, WrongState, Busy, SandboxLost, Limit, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
+        "Opens a terminal: comes back to the one of this name, or starts it. What it shows comes as notifications of method `terminal`, after the answer. Ending the subscription detaches; the program goes on.";
+    TerminalUnsubscribe = "terminal.unsubscribe" (UnsubscribeParams) -> Done, [],
+        "Ends a subscription of this connection, and so detaches from its terminal. One that has ended is fine.";
+    TerminalWrite = "terminal.write" (TerminalWriteParams) -> Done,
+        [SessionNotFound, ExecNotFound, WrongState, Busy, Limit, EngineUnavailable, EngineTimeout, EngineError],
+        "Types into a terminal, whoever has it open, and answers when that was taken.";
+    TerminalResize = "terminal.resize" (TerminalResizeParams) -> Done,
+        [SessionNotFound, ExecNotFound, WrongState, Limit, EngineUnavailable, EngineTimeout, EngineError],
+        "Sets a terminal's size. Where this connection has it open, that is its size there from now on; it holds until another who has it open does something.";
     TerminalClose = "terminal.close" (TerminalParams) -> Done,
         [SessionNotFound, ExecNotFound, WrongState, EngineUnavailable, EngineTimeout, EngineError],
         "Ends what runs on a terminal, with HUP and TERM, and KILL five seconds later.";
@@ -193,6 +208,37 @@ methods! {
     StoreDelete = "store.delete" (StoreNameParams) -> StoreDeleteResult,
         [StoreFull, StoreBusy],
         "Deletes such a row, if it is there.";
+}
+
+/// What the protocol document needs of a kind of notification.
+#[derive(Debug, Clone, Copy)]
+pub struct NotificationDoc {
+    /// The method that it is of.
+    pub name: &'static str,
+    /// What it tells.
+    pub doc: &'static str,
+    /// Schema of the params.
+    #[cfg(feature = "schema")]
+    pub params: fn(&mut schemars::SchemaGenerator) -> schemars::Schema,
+}
+
+macro_rules! notifications {
+    ($($name:expr => $params:ty, $doc:literal;)+) => {
+        /// Every kind of notification that the daemon sends.
+        pub const NOTIFICATIONS: &[NotificationDoc] = &[$(NotificationDoc {
+            name: $name,
+            doc: $doc,
+            #[cfg(feature = "schema")]
+            params: |generator| generator.subschema_for::<$params>(),
+        }),+];
+    };
+}
+
+notifications! {
+    EVENT_NOTIFICATION => Event,
+        "What happened, for the subscriptions of `event.subscribe`; and progress of a call that has an `op`.";
+    TERMINAL_NOTIFICATION => TerminalNotification,
+        "What a terminal shows, and last how it ended, for the subscriptions of `terminal.open`.";
 }
 
 /// No parameters.

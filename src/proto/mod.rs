@@ -16,5 +16,6 @@ pub mod methods;
 pub mod sessions;
 pub mod snapshots;
 pub mod stream;
+pub mod terminals;
 pub mod types;
 pub mod version;

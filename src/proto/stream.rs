@@ -37,6 +37,7 @@ pub struct Size {
 
 /// How the session's agent is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AgentStart {
     /// Unless the terminal runs something already; then that is followed.

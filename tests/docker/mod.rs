@@ -22,6 +22,7 @@ mod reports;
 mod sessions;
 mod shown;
 mod snapshot;
+mod subscribed;
 mod terminals;
 mod viewers;
 

@@ -9,14 +9,14 @@ use super::wire::Size;
 use crate::support::{World, until};
 
 /// Peak resident memory of a process, in kilobytes.
-fn peak(pid: &str) -> u64 {
+pub(super) fn peak(pid: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
     peak.expect("a size").trim().parse().expect("a number")
 }
 
 /// The process of the session's abx-init, as this machine counts.
-fn init(world: &World) -> String {
+pub(super) fn init(world: &World) -> String {
     let (id, _) = world.containers().pop().expect("a container");
     crate::support::engine::docker(&["inspect", "--format", "{{.State.Pid}}", &id])
 }

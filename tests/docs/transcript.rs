@@ -75,22 +75,25 @@ impl Replay {
         let Some(wanted) = line.get("expect") else {
             return line.get("note").map(drop).ok_or_else(|| "neither send, expect nor note".to_owned());
         };
-        let got = self.next(wanted.get("method").is_some())?;
+        let got = self.next(wanted["method"].as_str())?;
         compare(wanted, &got, "$", &mut self.known)
             .map_err(|difference| format!("{difference}\nthe whole message: {got}"))
     }
 
-    /// The next notification, or the next message that is none.
-    fn next(&mut self, notification: bool) -> Result<Value, String> {
-        if notification && let Some(told) = self.told.pop_front() {
-            return Ok(told);
+    /// The next notification of this method, or the next message that is none.
+    fn next(&mut self, method: Option<&str>) -> Result<Value, String> {
+        let wanted = |told: &Value| told["method"].as_str() == method;
+        if method.is_some()
+            && let Some(at) = self.told.iter().position(wanted)
+        {
+            return Ok(self.told.remove(at).expect("it is there"));
         }
         loop {
             let got = read_json(&mut self.replies)?;
-            if got.get("method").is_some() == notification {
+            if wanted(&got) {
                 return Ok(got);
             }
-            if notification {
+            if method.is_some() && got.get("method").is_none() {
                 return Err(format!("an answer where a notification was expected: {got}"));
             }
             self.told.push_back(got);

@@ -73,6 +73,24 @@ fn the_size_goes_back_to_who_acted_before_when_who_acted_last_leaves() {
 }
 
 #[test]
+fn who_comes_to_act_and_sees_nothing_types_and_sets_the_size_and_leaves_it_so() {
+    let guest = Guest::start();
+    let mut talk = guest.connect();
+    let script = "stty -echo; echo go; while read -r line; do echo \"[$line $(stty size)]\"; done";
+    let (first, _) = talk.start(&terminal("1", "main", script));
+    talk.read_to(first, b"go\r\n");
+    let unseen = |size| Follow { window: 0, ..follow("main", size, true) };
+    let (resizes, _) = attach(&mut talk, &unseen(Some(Size { cols: 90, rows: 20 })));
+    talk.send(Kind::Leave, resizes, b"");
+    let (types, _) = attach(&mut talk, &unseen(None));
+    type_in(&mut talk, types, "a\n");
+    talk.send(Kind::Leave, types, b"");
+    talk.read_to(first, b"[a 20 90]\r\n");
+    type_in(&mut talk, first, "b\n");
+    talk.read_to(first, b"[b 24 80]\r\n");
+}
+
+#[test]
 fn who_only_reads_neither_types_nor_resizes() {
     let guest = Guest::start();
     let mut talk = guest.connect();

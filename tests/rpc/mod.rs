@@ -8,5 +8,6 @@ mod http;
 mod length;
 mod life;
 mod limits;
+mod terminals;
 mod texts;
 mod websocket;

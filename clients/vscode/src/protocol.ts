@@ -1,6 +1,11 @@
 // Rendered from proto-docs/openrpc.json by `npm run generate`; do not edit.
 
 /**
+ * How the session's agent is opened.
+ */
+export type AgentStart = "usual" | "resume" | "fresh";
+
+/**
  * What a session's agent is doing.
  */
 export type Attention = "working" | "waiting" | "idle" | "done" | (string & {});
@@ -951,6 +956,76 @@ export interface TerminalInfo {
 }
 
 /**
+ * What a subscription of a terminal tells. A client passes over kinds that it does not know.
+ */
+export type TerminalNews =
+  | {
+      /**
+       * The bytes.
+       */
+      data: string;
+      /**
+       * `utf-8`, or `base64` where they are not UTF-8. No character is cut in two.
+       */
+      encoding: Encoding;
+      kind: "output";
+    }
+  | {
+      /**
+       * The code: its own, 124, 126, 127 or 128+n.
+       */
+      exit_code: number;
+      kind: "ended";
+      /**
+       * One line for the user when it did not end by itself.
+       */
+      reason: string | null;
+    }
+  | {
+      /**
+       * Why.
+       */
+      error: WireError;
+      kind: "error";
+    };
+
+/**
+ * What a notification of method `terminal` says.
+ */
+export interface TerminalNotification {
+  /**
+   * What there is to tell.
+   */
+  result: TerminalNews;
+  /**
+   * Which subscription.
+   */
+  subscription: number;
+}
+
+/**
+ * A terminal that is open.
+ */
+export interface TerminalOpened {
+  /**
+   * The id of the command on it.
+   */
+  exec: string;
+  /**
+   * Whether it was there already: then what comes first paints its screen.
+   */
+  followed: boolean;
+  /**
+   * One line for the user on what was started.
+   */
+  note: string | null;
+  /**
+   * The subscription's id.
+   */
+  subscription: number;
+}
+
+/**
  * What a terminal shows.
  */
 export interface TerminalScreen {
@@ -1009,6 +1084,24 @@ export interface WaitResult {
    * The session as it was then; null when it is deleted and that, or its exit, was waited for.
    */
   session: Session | null;
+}
+
+/**
+ * The error object of JSON-RPC, as abx sends it.
+ */
+export interface WireError {
+  /**
+   * Positive for our kinds; JSON-RPC's own codes are negative.
+   */
+  code: number;
+  /**
+   * Absent on errors of JSON-RPC itself.
+   */
+  data?: ErrorData | null;
+  /**
+   * One line for people.
+   */
+  message: string;
 }
 
 /**
@@ -1459,6 +1552,10 @@ export interface ExecStartParams {
    */
   key?: string | null;
   /**
+   * Input, as text, after which its input ends; none if absent.
+   */
+  stdin?: string | null;
+  /**
    * End it after this many milliseconds; the exit code is then 124.
    */
   timeout?: number | null;
@@ -1546,6 +1643,105 @@ export interface TerminalPeekParams {
    * Lines of scrollback above the screen.
    */
   scrollback?: number;
+  /**
+   * Its name; `main` if absent.
+   */
+  terminal?: string;
+}
+
+/**
+ * Params of `terminal.open`.
+ */
+export interface TerminalOpenParams {
+  /**
+   * The session, by name or sandbox name.
+   */
+  session: string;
+  /**
+   * Start the session's agent in place of `cmd`.
+   */
+  agent?: AgentStart | null;
+  /**
+   * Program and arguments, to start it with; the session's shell if empty. A terminal that runs another command already
+   * refuses.
+   */
+  cmd?: string[];
+  /**
+   * The workspace, else the image's working directory, if absent.
+   */
+  cwd?: string | null;
+  /**
+   * Added to the session's environment where it is started.
+   */
+  env?: {
+    [k: string]: string;
+  };
+  /**
+   * This client only looks: its size does not count, and what it writes counts as somebody else's.
+   */
+  read_only?: boolean;
+  /**
+   * Lines of scrollback to paint above the screen.
+   */
+  scrollback?: number;
+  /**
+   * This client's size; if absent, that which the terminal has, and 80 by 24 for one that is started.
+   */
+  size?: Size | null;
+  /**
+   * Its name; `main` if absent.
+   */
+  terminal?: string;
+  /**
+   * User name or id, optionally `:group`.
+   */
+  user?: string | null;
+}
+
+/**
+ * Params of `terminal.unsubscribe`.
+ */
+export interface TerminalUnsubscribeParams {
+  /**
+   * Its id, as it was given when it began.
+   */
+  subscription: number;
+}
+
+/**
+ * Params of `terminal.write`.
+ */
+export interface TerminalWriteParams {
+  /**
+   * The keys, at most 64 KiB of them.
+   */
+  data: string;
+  /**
+   * The session, by name or sandbox name.
+   */
+  session: string;
+  /**
+   * How they stand in `data`; `utf-8` if absent.
+   */
+  encoding?: Encoding;
+  /**
+   * Its name; `main` if absent.
+   */
+  terminal?: string;
+}
+
+/**
+ * Params of `terminal.resize`.
+ */
+export interface TerminalResizeParams {
+  /**
+   * The session, by name or sandbox name.
+   */
+  session: string;
+  /**
+   * The size.
+   */
+  size: Size;
   /**
    * Its name; `main` if absent.
    */
@@ -1656,7 +1852,7 @@ export interface EventSubscribeParams {
  */
 export interface EventUnsubscribeParams {
   /**
-   * Its id, as `event.subscribe` gave it.
+   * Its id, as it was given when it began.
    */
   subscription: number;
 }
@@ -1825,6 +2021,14 @@ export interface Methods {
   "terminal.list": { params: TerminalListParams; result: TerminalInfo[] };
   /** Gives what a terminal shows, as text, without attaching to it. */
   "terminal.peek": { params: TerminalPeekParams; result: TerminalScreen };
+  /** Opens a terminal: comes back to the one of this name, or starts it. What it shows comes as notifications of method `terminal`, after the answer. Ending the subscription detaches; the program goes on. */
+  "terminal.open": { params: TerminalOpenParams; result: TerminalOpened };
+  /** Ends a subscription of this connection, and so detaches from its terminal. One that has ended is fine. */
+  "terminal.unsubscribe": { params: TerminalUnsubscribeParams; result: Done };
+  /** Types into a terminal, whoever has it open, and answers when that was taken. */
+  "terminal.write": { params: TerminalWriteParams; result: Done };
+  /** Sets a terminal's size. Where this connection has it open, that is its size there from now on; it holds until another who has it open does something. */
+  "terminal.resize": { params: TerminalResizeParams; result: Done };
   /** Ends what runs on a terminal, with HUP and TERM, and KILL five seconds later. */
   "terminal.close": { params: TerminalCloseParams; result: Done };
   /** Gives a part of a file of a sandbox, at most 1 MiB at once. The session may be running, paused, stopped or saved. */

@@ -15,8 +15,8 @@ use crate::cli::output::clean;
 use crate::cli::relay::{self, Relay};
 use crate::cli::signals::{End, Watch};
 use crate::cli::terminal;
-use crate::proto::execs::MAIN_TERMINAL;
 use crate::proto::stream::{Exit, Open};
+use crate::proto::terminals::MAIN_TERMINAL;
 
 /// Opens a terminal and gives the exit code of what ran in it.
 pub(crate) fn run(context: &Context, args: AttachArgs) -> Result<u8, Failure> {

@@ -14,9 +14,9 @@ use crate::cli::output::clean;
 use crate::cli::relay::on_terminal;
 use crate::cli::start_args::{environment, parse_volume, parse_workspace};
 use crate::client::Client;
-use crate::proto::execs::MAIN_TERMINAL;
 use crate::proto::methods::{DaemonInfo, Empty, SessionStart};
 use crate::proto::sessions::StartParams;
+use crate::proto::terminals::MAIN_TERMINAL;
 use crate::proto::types::{Limits, Network, Profile};
 
 /// What is said of a session in which abx-init does not run.

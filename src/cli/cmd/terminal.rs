@@ -5,8 +5,9 @@ use crate::cli::context::Context;
 use crate::cli::failure::Failure;
 use crate::cli::output::clean;
 use crate::cli::table;
-use crate::proto::execs::{ExecListParams, TerminalInfo, TerminalParams, TerminalPeekParams};
+use crate::proto::execs::ExecListParams;
 use crate::proto::methods::{TerminalClose, TerminalList, TerminalPeek};
+use crate::proto::terminals::{TerminalInfo, TerminalParams, TerminalPeekParams};
 
 /// Does what was asked.
 pub(crate) fn run(context: &Context, command: TerminalCommand) -> Result<u8, Failure> {

@@ -131,7 +131,7 @@ async fn collect(live: Live, input: Option<String>, audience: &Audience) -> Resu
 }
 
 /// Gives the command its input, and then nothing more.
-async fn feed(stdin: Option<Input>, text: String) -> std::convert::Infallible {
+pub(super) async fn feed(stdin: Option<Input>, text: String) -> std::convert::Infallible {
     if let Some(mut stdin) = stdin {
         // A command that does not read its input is no error.
         let _ = stdin.write_all(text.as_bytes()).await;

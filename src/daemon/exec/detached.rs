@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tokio::time::timeout;
 
-use super::collect::never_started;
+use super::collect::{feed, never_started};
 use super::{ExecRequest, Live, by};
 use crate::daemon::driver::Driver;
 use crate::daemon::failure::Failure;
@@ -23,14 +23,19 @@ const START_LIMIT: Duration = Duration::from_millis(200);
 const MAX_TEXT_BYTES: usize = 2048;
 
 impl Driver {
-    /// Starts a command that goes on by itself, or finds the one that was started under the same key.
+    /// Starts a command that goes on by itself, and gives it its input, or finds the one that was started under the same
+    /// key.
     ///
     /// # Errors
     /// As for [`Driver::exec`], and `command_not_found` or `command_not_executable`.
     ///
     /// # Cancel safety
     /// The command is started all the same.
-    pub async fn exec_start(&self, request: ExecRequest) -> Result<Arc<Exec>, Failure> {
+    pub async fn exec_start(
+        &self,
+        request: ExecRequest,
+        input: Option<String>,
+    ) -> Result<Arc<Exec>, Failure> {
         let this = self.clone();
         self.submit(async move {
             let session = this.session(&request.session)?;
@@ -43,7 +48,7 @@ impl Driver {
             drop(turn);
             live.confirm().await?;
             let id = live.id.clone();
-            live.follow();
+            live.follow(input.unwrap_or_default());
             this.find_exec(&id)
         })
         .await
@@ -84,15 +89,22 @@ impl Live {
         }
     }
 
-    /// Reads the command's output to its end on a task of its own, so that it never waits for a reader, and ends it at
-    /// the deadline.
-    pub fn follow(self) {
+    /// Gives the command its input, if it has one, and reads its output to its end, on a task of its own, so that it never
+    /// waits for a reader; ends it at the deadline.
+    pub fn follow(self, input: String) {
         tokio::spawn(async move {
             let Self { mut io, handle, deadline, .. } = self;
-            let work = async {
+            let feed = feed(io.input.take(), input);
+            let read = async {
                 while let Some(Ok(_)) = io.output.next().await {}
                 if let Err(error) = handle.wait().await {
                     tracing::debug!(%error, "cannot tell how a detached command ended");
+                }
+            };
+            let work = async {
+                tokio::select! {
+                    () = read => {}
+                    never = feed => match never {},
                 }
             };
             if by(deadline, work).await.is_none() {

@@ -7,18 +7,18 @@ use tokio::time::Instant;
 
 use super::deadline::remaining;
 use super::running::Running;
-use super::{ExecRequest, Handle, Live, runnable};
+use super::{ExecRequest, Handle, Live, runnable, window};
 use crate::daemon::clock;
 use crate::daemon::driver::Driver;
 use crate::daemon::failure::Failure;
-use crate::daemon::guests::{Followed, Kept, Wanted};
+use crate::daemon::guests::{Act, Followed, Kept, Wanted};
 use crate::guest::wire::{Entry, Screen};
 use crate::model::exec::Exec;
 use crate::model::exec::signal::HUP;
 use crate::model::id::ExecId;
 use crate::model::session::{Runtime, Session, Status};
 use crate::proto::errors::Kind;
-use crate::proto::stream::AgentStart;
+use crate::proto::stream::{AgentStart, Size};
 
 /// How often a terminal is looked for that another client opens or ends in the same moment.
 const ATTACH_TRIES: u32 = 3;
@@ -176,10 +176,46 @@ impl Driver {
     /// # Errors
     /// `exec_not_found`, `wrong_state`, and the engine's kinds.
     pub async fn peek(&self, session: &str, terminal: &str, scrollback: u32) -> Result<Screen, Failure> {
-        let session = runnable(self.session(session)?)?;
+        let session = self.runnable(session)?;
         let exec = self.open_terminal(&session, terminal)?;
         let seen = self.0.guests.peek(&session, exec.id.as_str(), scrollback).await?;
         seen.ok_or_else(|| no_terminal(&session, terminal))
+    }
+
+    /// Types into a terminal, for somebody who does not see it.
+    ///
+    /// # Errors
+    /// As for [`Driver::peek`], and `limit` when much waits for what runs there already.
+    pub async fn type_into(&self, session: &Session, terminal: &str, keys: &[u8]) -> Result<(), Failure> {
+        self.act(session, terminal, Act::Type(keys)).await
+    }
+
+    /// Sets a terminal's size, for somebody who does not see it.
+    ///
+    /// # Errors
+    /// As for [`Driver::type_into`].
+    pub async fn resize_terminal(
+        &self,
+        session: &Session,
+        terminal: &str,
+        size: Size,
+    ) -> Result<(), Failure> {
+        self.act(session, terminal, Act::Resize(window(size))).await
+    }
+
+    async fn act(&self, session: &Session, terminal: &str, act: Act<'_>) -> Result<(), Failure> {
+        let exec = self.open_terminal(session, terminal)?;
+        self.0.usage.touch(&session.id);
+        let done = self.0.guests.act(session, exec.id.as_str(), act).await?;
+        done.then_some(()).ok_or_else(|| no_terminal(session, terminal))
+    }
+
+    /// A session whose terminals somebody wants to do something at.
+    ///
+    /// # Errors
+    /// `session_not_found` and `wrong_state`.
+    pub fn runnable(&self, session: &str) -> Result<Arc<Session>, Failure> {
+        runnable(self.session(session)?)
     }
 
     /// Ends what runs on a terminal.
@@ -187,7 +223,7 @@ impl Driver {
     /// # Errors
     /// `exec_not_found`, `wrong_state`, and the engine's kinds.
     pub async fn close_terminal(&self, session: &str, terminal: &str) -> Result<(), Failure> {
-        let session = runnable(self.session(session)?)?;
+        let session = self.runnable(session)?;
         let exec = self.open_terminal(&session, terminal)?;
         // As when a window is closed: a shell ignores TERM.
         self.0.guests.signal(&session, exec.id.as_str(), HUP).await?;
@@ -276,7 +312,8 @@ fn forgotten(exec: &Exec) -> Failure {
     Failure::new(Kind::ExecNotFound, format!("nothing is kept of command {} any more", exec.id))
 }
 
-fn no_terminal(session: &Session, name: &str) -> Failure {
+/// The session has no terminal of this name.
+pub fn no_terminal(session: &Session, name: &str) -> Failure {
     let text = format!("session '{}' has no terminal '{name}'", session.name);
     Failure::new(Kind::ExecNotFound, text).hint(format!("abx attach {} --terminal {name}", session.name))
 }

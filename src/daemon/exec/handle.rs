@@ -16,7 +16,7 @@ use crate::daemon::usage::InUse;
 use crate::engine::{EngineError, ExecState, RunState, WindowSize};
 use crate::model::exec::End;
 use crate::model::exec::code::KILLED;
-use crate::model::id::ExecId;
+use crate::model::id::{ExecId, SessionId};
 use crate::model::session::{Reason, Session, Status};
 use crate::proto::stream::Size;
 
@@ -84,6 +84,11 @@ impl Handle {
     /// The command's id.
     pub fn id(&self) -> &str {
         &self.exec_id
+    }
+
+    /// The session that it runs in.
+    pub fn session(&self) -> &SessionId {
+        &self.session.id
     }
 
     /// Waits until the command has ended, after its output did. One that lives on without output is waited for.

@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep, timeout};
 pub use self::collect::{MAX_OUTPUT_BYTES, Output, start_refusal};
 pub use self::deadline::{by, deadline};
 pub(super) use self::ending::KILL_GRACE;
-pub use self::follow::TerminalOf;
+pub use self::follow::{TerminalOf, no_terminal};
 pub use self::handle::{Ended, Handle};
 pub use self::keys::Keys;
 pub use self::launches::Launches;

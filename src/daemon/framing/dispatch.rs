@@ -19,16 +19,20 @@ use super::envelope::{self, Call, Entry, Message, NO_ID};
 use super::prepared::{self, Prepared};
 use super::{Audience, Notifier, Peer};
 use crate::daemon::caller::Introduced;
-use crate::daemon::feed::{Held, Subscriptions};
 use crate::daemon::shutdown::Shutdown;
+use crate::daemon::stream::notify::Seats;
+use crate::daemon::subscriptions::{Answered, Held, Subscriptions};
 use crate::proto::errors::Kind;
-use crate::proto::methods::{EventSubscribe, Method};
+use crate::proto::methods::{EventSubscribe, Method, TerminalOpen};
 
 /// The notification by which a client says that it no longer waits; named as language servers name it.
 const CANCEL: &str = "$/cancelRequest";
 
 /// Longest part of an id that stands in the log, in characters.
 const MAX_LOGGED_ID_CHARS: usize = 40;
+
+/// Methods that subscribe.
+const SUBSCRIBING: [&str; 2] = [EventSubscribe::NAME, TerminalOpen::NAME];
 
 /// Most bytes of a batch's answers together; as much as a few lists of all sessions have. Entries past it are answered with
 /// kind `limit`, and as far as that is known before, not carried out.
@@ -89,6 +93,7 @@ impl Outcome {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.calls.abandon_all(Abandoned::Gone);
+        self.subscriptions.close();
     }
 }
 
@@ -104,6 +109,7 @@ impl Connection {
         let subscriptions = Arc::new(Subscriptions::default());
         extensions.insert(Arc::clone(&subscriptions));
         extensions.insert(notifier);
+        extensions.insert(Arc::<Seats>::default());
         Self { dispatcher, calls, extensions, id, refuse, subscriptions }
     }
 
@@ -123,28 +129,22 @@ impl Connection {
         match envelope::parse(text) {
             Message::Bad { code, why } => Outcome::Ready(answer::plain(NO_ID, code, &why).into()),
             Message::One(entry) => {
-                let held = self.hold(std::slice::from_ref(&entry));
-                self.entry(entry).with(held)
+                let (held, answered) = hold(std::slice::from_ref(&entry)).unzip();
+                self.entry(entry, answered.as_ref()).with(held)
             }
             Message::Batch(entries) => {
-                let (held, room) = (self.hold(&entries), Room::default());
-                batch(entries.into_iter().map(|entry| self.entry_within(entry, &room)).collect()).with(held)
+                let ((held, answered), room) = (hold(&entries).unzip(), Room::default());
+                let one = |entry| self.entry_within(entry, &room, answered.as_ref());
+                batch(entries.into_iter().map(one).collect()).with(held)
             }
         }
     }
 
-    /// Holds the subscriptions of a message until its answer is sent.
-    fn hold(&self, entries: &[Entry<'_>]) -> Option<Held> {
-        let subscribes =
-            |entry: &Entry<'_>| matches!(entry, Entry::Call(call) if call.method == EventSubscribe::NAME);
-        entries.iter().any(subscribes).then(|| self.subscriptions.hold())
-    }
-
-    fn entry(&self, entry: Entry<'_>) -> Outcome {
+    fn entry(&self, entry: Entry<'_>, answered: Option<&Answered>) -> Outcome {
         match entry {
             Entry::Invalid { id, why } => Outcome::Ready(answer::plain(id, answer::INVALID_REQUEST, why)),
             Entry::Call(call) => match call.id {
-                Some(id) => self.request(id, &call),
+                Some(id) => self.request(id, &call, answered),
                 None => {
                     self.notification(&call);
                     Outcome::Nothing
@@ -154,9 +154,9 @@ impl Connection {
     }
 
     /// An entry of a batch, whose answer is left out where there is no room for it.
-    fn entry_within(&self, entry: Entry<'_>, room: &Room) -> Outcome {
+    fn entry_within(&self, entry: Entry<'_>, room: &Room, answered: Option<&Answered>) -> Outcome {
         let id = match &entry {
-            Entry::Call(Call { id: None, .. }) => return self.entry(entry),
+            Entry::Call(Call { id: None, .. }) => return self.entry(entry, answered),
             Entry::Call(Call { id: Some(id), .. }) | Entry::Invalid { id, .. } => (*id).to_owned(),
         };
         if room.is_full() {
@@ -165,7 +165,7 @@ impl Connection {
             );
             return Outcome::Ready(answer::of_kind(&id, Kind::Limit, &text));
         }
-        match self.entry(entry) {
+        match self.entry(entry, answered) {
             Outcome::Nothing => Outcome::Nothing,
             Outcome::Ready(answer) => Outcome::Ready(room.fit(&id, answer)),
             Outcome::Pending(answer) => {
@@ -175,7 +175,7 @@ impl Connection {
         }
     }
 
-    fn request(&self, id: &str, call: &Call<'_>) -> Outcome {
+    fn request(&self, id: &str, call: &Call<'_>, answered: Option<&Answered>) -> Outcome {
         if self.refuse {
             let text = "too many connections: close one and try again";
             return Outcome::Ready(answer::of_kind(id, Kind::Limit, text));
@@ -191,7 +191,7 @@ impl Connection {
             return Outcome::Ready(answer::not_found(id, &call.method));
         };
         match envelope::by_name(call.params) {
-            Ok(params) => self.run(Some(id), name, callback, params),
+            Ok(params) => self.run(Some((id, answered)), name, callback, params),
             Err(why) => Outcome::Ready(answer::of_kind(id, Kind::InvalidParams, why)),
         }
     }
@@ -226,8 +226,18 @@ impl Connection {
             .filter(|(_, callback)| matches!(callback, MethodCallback::Sync(_) | MethodCallback::Async(_)))
     }
 
-    fn run(&self, id: Option<&str>, name: &'static str, callback: &MethodCallback, params: &str) -> Outcome {
+    fn run(
+        &self,
+        asked: Option<(&str, Option<&Answered>)>,
+        name: &'static str,
+        callback: &MethodCallback,
+        params: &str,
+    ) -> Outcome {
         let mut extensions = self.extensions.clone();
+        if let Some((_, Some(answered))) = asked {
+            extensions.insert(answered.clone());
+        }
+        let id = asked.map(|(id, _)| id);
         match callback {
             MethodCallback::Sync(method) => {
                 let slot = Prepared::default();
@@ -286,6 +296,13 @@ impl Connection {
         });
         Outcome::Pending(async move { answer.await.ok().flatten() }.boxed())
     }
+}
+
+/// Holds the subscriptions of a message until its answer is sent.
+fn hold(entries: &[Entry<'_>]) -> Option<(Held, Answered)> {
+    let subscribes =
+        |entry: &Entry<'_>| matches!(entry, Entry::Call(call) if SUBSCRIBING.contains(&&*call.method));
+    entries.iter().any(subscribes).then(Held::new)
 }
 
 /// An id as it stands in the log.

@@ -217,7 +217,11 @@ impl Inner {
     }
 
     /// Where it is followed from; none when it is not known.
-    async fn following(&self, live: &Live, open: &Opened) -> Result<Option<Following>, EngineError> {
+    pub(super) async fn following(
+        &self,
+        live: &Live,
+        open: &Opened,
+    ) -> Result<Option<Following>, EngineError> {
         match self.answer(live, open).await? {
             (Kind::Following, payload) => Following::decode(&payload).map(Some).map_err(|_| malformed(open)),
             (Kind::Failed, payload) => refusal(open, &payload).map(|()| None),
@@ -226,7 +230,7 @@ impl Inner {
     }
 }
 
-fn request(id: &str, wanted: &Wanted, window: u32) -> Follow {
+pub(super) fn request(id: &str, wanted: &Wanted, window: u32) -> Follow {
     Follow {
         id: id.to_owned(),
         stdout_from: wanted.stdout_from,

@@ -16,7 +16,7 @@ use crate::model::attention::{self, Attention, Heard, Memory, Noted, Said, Sourc
 use crate::model::exec::Exec;
 use crate::model::id::{ExecId, SessionId};
 use crate::model::session::Session;
-use crate::proto::execs::MAIN_TERMINAL;
+use crate::proto::terminals::MAIN_TERMINAL;
 use crate::store::error::StoreError;
 
 /// What was heard and not looked at yet. Of more than this, the newest is dropped.

@@ -4,6 +4,7 @@
 //! Owns the directories that are mounted into sandboxes. Decides nothing about sessions: whoever asks has the row.
 
 mod accept;
+mod act;
 mod ask;
 mod bridge;
 mod command;
@@ -24,6 +25,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
+pub use self::act::Act;
 pub use self::command::{Command, NotStarted, Started};
 pub use self::follow::{Followed, Kept, Wanted};
 use self::heard::Ears;

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Module, convert, later, now, text};
+use super::{Module, convert, later, now};
 use crate::daemon::exec::{ExecRequest, Output};
 use crate::daemon::failure::Failure;
 use crate::daemon::framing::Audience;
 use crate::daemon::guests::Kept;
+use crate::daemon::text;
 use crate::proto::errors::Kind;
 use crate::proto::execs::ExecLogsResult;
 use crate::proto::execs::ExecResult;
@@ -39,12 +40,13 @@ pub(super) fn register(module: &mut Module) {
             env: asked.env,
             cwd: asked.cwd,
             user: asked.user,
+            stdin: asked.stdin.is_some(),
             detached: true,
             key: asked.key,
             timeout: asked.timeout.map(Duration::from_millis),
             ..ExecRequest::default()
         };
-        Ok(convert::exec(&*app.driver.exec_start(request).await?, &app.driver))
+        Ok(convert::exec(&*app.driver.exec_start(request, asked.stdin).await?, &app.driver))
     });
     now::<ExecList, _>(module, |asked, app| {
         let execs = app.driver.execs(asked.session.as_deref())?;

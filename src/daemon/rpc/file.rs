@@ -1,8 +1,9 @@
 //! `file.*`.
 
-use super::{Module, later, text};
+use super::{Module, later};
 use crate::daemon::failure::Failure;
 use crate::daemon::files::{NewFile, Part};
+use crate::daemon::text;
 use crate::proto::files::{FileContent, FileWriteResult, MAX_READ_BYTES};
 use crate::proto::methods::{FileList, FileRead, FileWrite};
 

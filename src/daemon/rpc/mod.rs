@@ -12,7 +12,6 @@ mod session;
 mod snapshot;
 mod stored;
 mod terminal;
-mod text;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -29,7 +28,8 @@ use super::failure::Failure;
 use super::framing::{Notifier, Peer, params};
 use super::progress::Report;
 use super::shutdown::Shutdown;
-use crate::proto::methods::Method;
+use super::subscriptions::{Answered, Reserved, Subscriptions};
+use crate::proto::methods::{Done, Method};
 
 /// What the handlers share.
 pub struct App {
@@ -112,6 +112,28 @@ fn refuse<M: Method>(failure: &Failure) -> ErrorObjectOwned {
     tracing::info!(method = M::NAME, kind = failure.kind.name(), causes = ?failure.causes, "{failure}");
     let wire = failure.to_wire();
     ErrorObjectOwned::owned(wire.code, wire.message, wire.data)
+}
+
+/// Keeps a place for a subscription of the call's connection.
+///
+/// # Errors
+/// As for [`Subscriptions::reserve`]; `instead` says what serves a connection that carries no notifications.
+fn reserve(extensions: &Extensions, instead: &str) -> Result<Reserved, Failure> {
+    let answered = extensions.get::<Answered>().cloned().unwrap_or_default();
+    let (notifier, all) = (extensions.get::<Notifier>(), extensions.get::<Arc<Subscriptions>>());
+    let (Some(notifier), Some(all)) = (notifier.filter(|notifier| notifier.reaches()), all) else {
+        let text = "this connection carries no notifications: speak WebSocket on it";
+        return Err(Failure::params(text).hint(instead));
+    };
+    all.reserve(notifier, answered)
+}
+
+/// Ends a subscription of the call's connection, if it is there.
+fn unsubscribe(extensions: &Extensions, subscription: u64) -> Done {
+    if let Some(all) = extensions.get::<Arc<Subscriptions>>() {
+        all.end(subscription);
+    }
+    Done { done: true }
 }
 
 /// Progress of an operation on a session: to the connection that the call came from, if it asked for it, and to those

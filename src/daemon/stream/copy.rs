@@ -9,9 +9,10 @@ use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
+use super::RawStreams;
 use super::input::{Reader, read_frame};
-use super::out::Out;
-use super::{Broken, LAST_WORD, RawStreams, pump};
+use super::out::{Last, Out};
+use super::serve::{Broken, LAST_WORD, pump};
 use crate::daemon::exec::ChunkStream;
 use crate::daemon::failure::Failure;
 use crate::daemon::files::{CopyIn, CopyOut, Running};
@@ -69,8 +70,8 @@ pub(super) async fn serve(
     };
     let last = async {
         match ended {
-            Ok(Ended::Done) => out.last(FrameKind::Exit, &Exit { exit_code: 0, reason: None }).await,
-            Ok(Ended::Failed(failure)) => out.last(FrameKind::Error, &failure.to_wire()).await,
+            Ok(Ended::Done) => out.last(&Last::Exit(Exit { exit_code: 0, reason: None })).await,
+            Ok(Ended::Failed(failure)) => out.last(&Last::Error(failure.to_wire())).await,
             Ok(Ended::Gone) => Ok(()),
             Err(failure) => out.line(&Refused { error: failure.to_wire() }).await,
         }

@@ -1,5 +1,6 @@
-//! What goes to the client of a raw stream.
+//! What goes to the client of a command, and how it goes on a raw stream.
 
+use std::future::Future;
 use std::io;
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use super::json;
 use crate::daemon::exec::ChunkStream;
 use crate::daemon::halves::WriteHalf;
 use crate::engine::{Chunk, EngineError};
-use crate::proto::stream::{FrameKind, MAX_FRAME_BYTES, header};
+use crate::proto::errors::WireError;
+use crate::proto::stream::{Exit, FrameKind, MAX_FRAME_BYTES, header};
 
 /// Output that is read from the engine ahead of a client that does not read, in bytes. Past it the command waits. As long
 /// as an engine has output of a command that has ended, it may hang on the whole sandbox: so what is a screenful for a
@@ -34,13 +36,45 @@ const WHOLE_BYTES: usize = 4096;
 /// the socket is what a viewer that has stopped to read sees before a fresh screen.
 const SOCKET_BYTES: usize = 1024 * 1024;
 
-/// The sending side: whole frames that wait to be written, and possibly a chunk that is held back.
-pub(super) struct Out {
+/// Where a command's output goes.
+pub(super) trait Sink: Send {
+    /// Adds output to what is to be sent.
+    fn push(&mut self, chunk: Chunk);
+
+    /// Bytes that wait to be sent.
+    fn waiting(&self) -> usize;
+
+    /// Sends all that waits.
+    ///
+    /// # Cancel safety
+    /// What was not sent still waits.
+    fn flush(&mut self) -> impl Future<Output = io::Result<()>> + Send;
+
+    /// Sends the last word, after all that waits, and ends.
+    fn last(&mut self, last: &Last) -> impl Future<Output = io::Result<()>> + Send;
+}
+
+/// The last that a client hears of its command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Last {
+    /// How it ended.
+    Exit(Exit),
+    /// Why it is not followed to its end.
+    Error(WireError),
+}
+
+/// The sending side, and possibly a chunk that is held back.
+pub(super) struct Out<S = Frames> {
+    sink: S,
+    held: Option<Chunk>,
+    /// Past so many bytes that wait to be sent no more output is read.
+    ahead: usize,
+}
+
+/// Whole frames that wait to be written to a raw stream.
+pub(super) struct Frames {
     write: WriteHalf,
     rest: Waiting,
-    held: Option<Chunk>,
-    /// Past so many bytes that wait to be written no more output is read.
-    ahead: usize,
     /// How long the client may take nothing, before that is an error.
     patience: Option<Duration>,
 }
@@ -54,32 +88,40 @@ struct Waiting {
 }
 
 impl Out {
+    /// Writes frames.
     pub(super) fn new(write: WriteHalf) -> Self {
-        Self { write, rest: Waiting::default(), held: None, ahead: READ_AHEAD_BYTES, patience: None }
+        Self::to(Frames { write, rest: Waiting::default(), patience: None })
     }
 
     /// Lets the socket hold much, for output that nobody looks at as it comes.
     pub(super) fn widen(&self) {
         // Not allowed is only slower.
-        let _ = setsockopt(&self.write, SndBuf, &SOCKET_BYTES);
-    }
-
-    /// Reads no output before all that was read is written: abx-init keeps what was not read, and what waits here would
-    /// be lost if this process were killed.
-    pub(super) fn read_nothing_ahead(&mut self) {
-        self.ahead = 0;
+        let _ = setsockopt(&self.sink.write, SndBuf, &SOCKET_BYTES);
     }
 
     /// Fails once the client has taken nothing for so long. The last frame waits for it all the same.
     pub(super) fn give_up_after(&mut self, patience: Duration) {
-        self.patience = Some(patience);
+        self.sink.patience = Some(patience);
     }
 
     /// Sends a line of the opening.
     pub(super) async fn line(&mut self, value: &impl serde::Serialize) -> io::Result<()> {
-        self.rest.then.extend_from_slice(&json(value));
-        self.rest.then.extend_from_slice(b"\n");
-        self.flush().await
+        self.sink.rest.then.extend_from_slice(&json(value));
+        self.sink.rest.then.extend_from_slice(b"\n");
+        self.sink.flush().await
+    }
+}
+
+impl<S: Sink> Out<S> {
+    /// Sends there.
+    pub(super) fn to(sink: S) -> Self {
+        Self { sink, held: None, ahead: READ_AHEAD_BYTES }
+    }
+
+    /// Reads no output before all that was read is sent: abx-init keeps what was not read, and what waits here would
+    /// be lost if this process were killed.
+    pub(super) fn read_nothing_ahead(&mut self) {
+        self.ahead = 0;
     }
 
     /// Keeps a chunk until it is known whether it is the command's.
@@ -101,42 +143,62 @@ impl Out {
         }
     }
 
-    /// Adds output to what is to be written.
+    /// Adds output to what is to be sent.
     pub(super) fn push(&mut self, chunk: Chunk) {
+        self.sink.push(chunk);
+    }
+
+    /// Adds output, unless too much waits already.
+    pub(super) fn keep(&mut self, chunk: Chunk) {
+        self.release();
+        if self.sink.waiting() < MAX_LAST_BYTES {
+            self.push(chunk);
+        }
+    }
+
+    /// Sends what waits until there is more output, which it gives.
+    pub(super) async fn flush_until(
+        &mut self,
+        output: &mut ChunkStream,
+    ) -> io::Result<Option<Result<Chunk, EngineError>>> {
+        loop {
+            let waiting = self.sink.waiting();
+            tokio::select! {
+                biased;
+                flushed = self.sink.flush(), if waiting > 0 => flushed?,
+                next = output.next(), if waiting == 0 || waiting < self.ahead => return Ok(next),
+            }
+        }
+    }
+
+    /// Sends all that waits.
+    ///
+    /// # Cancel safety
+    /// What was not sent still waits.
+    pub(super) async fn flush(&mut self) -> io::Result<()> {
+        self.sink.flush().await
+    }
+
+    /// Sends the last word, after all that waits or is held, and ends.
+    pub(super) async fn last(&mut self, last: &Last) -> io::Result<()> {
+        self.release();
+        self.sink.last(last).await
+    }
+}
+
+impl Sink for Frames {
+    fn push(&mut self, chunk: Chunk) {
         match chunk {
             Chunk::Stdout(bytes) => self.rest.frames(FrameKind::Stdout, &bytes),
             Chunk::Stderr(bytes) => self.rest.frames(FrameKind::Stderr, &bytes),
         }
     }
 
-    /// Adds output, unless too much waits already.
-    pub(super) fn keep(&mut self, chunk: Chunk) {
-        self.release();
-        if self.rest.len() < MAX_LAST_BYTES {
-            self.push(chunk);
-        }
+    fn waiting(&self) -> usize {
+        self.rest.len()
     }
 
-    /// Writes what waits until there is more output, which it gives.
-    pub(super) async fn flush_until(
-        &mut self,
-        output: &mut ChunkStream,
-    ) -> io::Result<Option<Result<Chunk, EngineError>>> {
-        loop {
-            let waiting = self.rest.len();
-            tokio::select! {
-                biased;
-                flushed = self.flush(), if waiting > 0 => flushed?,
-                next = output.next(), if waiting == 0 || waiting < self.ahead => return Ok(next),
-            }
-        }
-    }
-
-    /// Writes all that waits.
-    ///
-    /// # Cancel safety
-    /// What was not written still waits.
-    pub(super) async fn flush(&mut self) -> io::Result<()> {
+    async fn flush(&mut self) -> io::Result<()> {
         while let Some(first) = self.rest.first() {
             let written = self.write.write_buf(first);
             match self.patience {
@@ -147,11 +209,13 @@ impl Out {
         Ok(())
     }
 
-    /// Sends the last frame, after all that waits or is held, and ends our side.
-    pub(super) async fn last(&mut self, kind: FrameKind, value: &impl serde::Serialize) -> io::Result<()> {
+    async fn last(&mut self, last: &Last) -> io::Result<()> {
         self.patience = None;
-        self.release();
-        self.rest.frames(kind, &json(value).into());
+        let (kind, payload) = match last {
+            Last::Exit(exit) => (FrameKind::Exit, json(exit)),
+            Last::Error(error) => (FrameKind::Error, json(error)),
+        };
+        self.rest.frames(kind, &payload.into());
         self.flush().await?;
         self.write.shutdown().await
     }

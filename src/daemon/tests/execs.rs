@@ -297,7 +297,8 @@ async fn a_command_that_was_overdue_before_this_daemon_began_is_ended_at_once() 
     let world = World::new();
     world.start("a").await.expect("starts");
     world.engine.script_hang("long");
-    let exec = world.driver.exec_start(limited("long", Duration::from_secs(3600))).await.expect("starts");
+    let exec =
+        world.driver.exec_start(limited("long", Duration::from_secs(3600)), None).await.expect("starts");
     let late = Exec { deadline: Some(exec.started_at), ..Exec::clone(&exec) };
     let id = exec.id.clone();
     let overdue = world.driver.0.store.write(move |tx| {
@@ -318,11 +319,11 @@ async fn a_failure_is_told_though_another_command_has_the_key() {
     world.start("a").await.expect("starts");
     world.engine.script_hang("long");
     let keyed = || ExecRequest { key: Some("k".to_owned()), detached: true, ..request("long") };
-    let first = world.driver.exec_start(keyed()).await.expect("starts");
-    let again = world.driver.exec_start(keyed()).await.expect("the first");
+    let first = world.driver.exec_start(keyed(), None).await.expect("starts");
+    let again = world.driver.exec_start(keyed(), None).await.expect("the first");
     assert_eq!(first.id, again.id);
     let bad = ExecRequest { cwd: Some("relative".to_owned()), key: Some("other".to_owned()), ..keyed() };
-    assert_eq!(world.driver.exec_start(bad).await.expect_err("refused").kind, Kind::InvalidParams);
+    assert_eq!(world.driver.exec_start(bad, None).await.expect_err("refused").kind, Kind::InvalidParams);
 }
 
 #[tokio::test]
@@ -331,7 +332,7 @@ async fn whoever_waits_for_a_command_hears_of_its_end_however_its_sandbox_goes()
         let world = World::new();
         world.start("a").await.expect("starts");
         world.engine.script_hang("long");
-        let exec = world.driver.exec_start(request("long")).await.expect("starts");
+        let exec = world.driver.exec_start(request("long"), None).await.expect("starts");
         let mut waiting = std::pin::pin!(world.driver.wait_exec(exec.id.as_str(), None));
         assert!(futures_util::poll!(&mut waiting).is_pending(), "{way}");
         match way {

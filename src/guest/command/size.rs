@@ -22,10 +22,13 @@ impl Command {
         self.followers.push(follower);
     }
 
-    /// Lets a follower go. The terminal gets the size of who acted before it, if none has acted since.
+    /// Lets a follower go. The terminal gets the size of who acted before it, if none has acted since. Who saw nothing of
+    /// it came to act, and what it did stays.
     pub(in super::super) fn leave(&mut self, at: usize) {
         let left = self.followers.remove(at);
-        let acted_last = left.writes && !self.followers[at..].iter().any(|follower| follower.writes);
+        let acted_last = left.writes
+            && left.wants_output()
+            && !self.followers[at..].iter().any(|follower| follower.writes);
         let before = self.followers.iter().rfind(|follower| follower.writes);
         if let Some(size) = before.and_then(|follower| follower.size).filter(|_| acted_last) {
             self.resize(size);

@@ -27,6 +27,13 @@ pub fn methods_md(openrpc: &Value) -> String {
         }
         write_method(&mut text, name, method);
     }
+    text.push_str("\n## Notifications\n\nThe daemon sends these unasked.\n\n| method | params | meaning |\n| --- | --- | --- |\n");
+    for told in openrpc["x-notifications"].as_array().into_iter().flatten() {
+        let (name, summary) = (told["name"].as_str(), told["summary"].as_str());
+        let (name, summary) = (name.unwrap_or_default(), summary.unwrap_or_default());
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "| `{name}` | {} | {summary} |", kind(&told["params"]));
+    }
     text
 }
 

@@ -9,10 +9,10 @@ use crate::cli::failure::Failure;
 use crate::cli::output::clean;
 use crate::config::{Config, Flags};
 use crate::paths;
-use crate::proto::execs::MAIN_TERMINAL;
 use crate::proto::methods::SessionGet;
 use crate::proto::sessions::NameParams;
 use crate::proto::stream::{AgentStart, Exit};
+use crate::proto::terminals::MAIN_TERMINAL;
 
 /// The code of a program that is not there.
 const NOT_FOUND: i32 = 127;

@@ -175,7 +175,7 @@ async fn two_openings_with_one_key_are_one_command() {
     assert_eq!(asked.kind, Kind::Run);
     let second = open();
     let starting = (world.driver.clone(), ExecRequest { key: Some("k".into()), ..request("one") });
-    let third = tokio::spawn(async move { starting.0.exec_start(starting.1).await });
+    let third = tokio::spawn(async move { starting.0.exec_start(starting.1, None).await });
     // They find the row of the first, which abx-init does not know yet.
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -198,7 +198,7 @@ async fn a_detached_command_whose_output_broke_off_is_let_go_when_it_has_ended()
     let world = world().await;
     let mut guest = Guest::connect(&world, "a").await;
     let (driver, asked) = (world.driver.clone(), ExecRequest { detached: true, ..request("long") });
-    let starting = tokio::spawn(async move { driver.exec_start(asked).await });
+    let starting = tokio::spawn(async move { driver.exec_start(asked, None).await });
     let (_, run) = guest.start_one().await;
     starting.await.expect("joins").expect("starts");
     tokio::time::pause();

@@ -36,6 +36,15 @@ pub(super) fn drop_cut_character(bytes: &mut Vec<u8>) {
     }
 }
 
+/// How many bytes at the end begin a character that is not whole, whatever is before them.
+pub(super) fn cut_character(bytes: &[u8]) -> usize {
+    let is_begun = |tail: &[u8]| {
+        std::str::from_utf8(tail).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
+    };
+    // A character has at most four.
+    (1..=bytes.len().min(3)).find(|length| is_begun(&bytes[bytes.len() - length..])).unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,50 @@
+//! Subscriptions of terminals, as far as they need no engine.
+
+use serde_json::json;
+
+use crate::support::{Daemon, Home};
+
+#[test]
+fn a_post_is_told_that_it_carries_no_terminal_and_what_serves_instead() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": "terminal.open", "params": {"session": "a"}});
+    let body = request.to_string();
+    let head =
+        format!("POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+    let answer = daemon.connect().send(head + &body).rest();
+    assert!(answer.contains("invalid_params") && answer.contains("WebSocket"), "{answer}");
+    assert!(answer.contains("terminal.peek"), "{answer}");
+}
+
+#[test]
+fn a_terminal_that_is_not_opened_takes_no_place_among_the_subscriptions() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let mut socket = daemon.connect();
+    for id in 0..100 {
+        let refused = socket.request(id, "terminal.open", json!({"session": "nobody"})).line();
+        assert_eq!(refused["error"]["data"]["kind"], "session_not_found", "{refused}");
+    }
+    let ended = socket.request(1, "terminal.unsubscribe", json!({"subscription": 1})).line();
+    assert_eq!(ended["result"], json!({"done": true}));
+}
+
+#[test]
+fn what_waits_for_its_answer_keeps_no_other_subscription_from_beginning() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let gate = home.dir().join("gate");
+    let mut socket = daemon.connect();
+    let slow = json!([
+        {"jsonrpc": "2.0", "id": 1, "method": "event.subscribe", "params": {}},
+        {"jsonrpc": "2.0", "id": 2, "method": "debug.wait", "params": {"file": gate}},
+    ]);
+    socket.send(format!("{slow}\n"));
+    socket.request(3, "event.subscribe", json!({}));
+    assert_eq!(socket.line()["id"], 3);
+    assert_eq!(socket.line()["params"]["subscription"], 2, "its first notification comes at once");
+    std::fs::write(&gate, "").expect("opened");
+    assert!(socket.line().is_array());
+    assert_eq!(socket.line()["params"]["subscription"], 1);
+}

@@ -8,5 +8,8 @@ mod http;
 mod length;
 mod life;
 mod limits;
+mod replay;
+mod subscribers;
 mod texts;
 mod websocket;
+mod wire;

@@ -3,6 +3,7 @@
 mod bridge;
 mod calls;
 mod clients;
+mod crowd;
 mod events;
 mod http;
 mod length;

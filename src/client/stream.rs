@@ -371,20 +371,6 @@ mod tests {
     }
 
     #[test]
-    fn an_opening_says_who_calls_as_a_greeting_does() {
-        let fake = Fake::raw(b"{\"exec\":\"e1\",\"version\":\"9.9.9\",\"protocol\":1}\n");
-        let plain = connector(&fake);
-        let named = plain.calling_itself("abx mcp (someone)".to_owned());
-        for connector in [plain, named] {
-            connector.open(&open()).expect("opened");
-        }
-        let openings = fake.requests().into_iter();
-        let said = |text: String| serde_json::from_str::<Open>(&text).expect("an opening").client;
-        let want = ["abx", "abx mcp (someone)"].map(|name| Some(name.to_owned()));
-        assert_eq!(openings.map(said).collect::<Vec<_>>(), want);
-    }
-
-    #[test]
     fn another_protocol_is_refused_with_both_numbers() {
         let fake = Fake::raw(b"{\"exec\":\"e1\",\"version\":\"9.9.9\",\"protocol\":7}\n");
         let error = connector(&fake).open(&open()).expect_err("refused").to_string();

@@ -27,7 +27,7 @@ pub(crate) fn run() -> Vec<Row> {
     let before = ticks(daemon.pid());
     std::thread::sleep(WINDOW);
     let ticks = ticks(daemon.pid()) - before;
-    let resident = resident_kib(daemon.pid());
+    let resident = kib(daemon.pid(), "VmRSS:");
     vec![
         row(
             "resident",
@@ -54,8 +54,9 @@ fn ticks(pid: u32) -> u64 {
     [11, 12].iter().map(|at| fields[*at].parse::<u64>().expect("a number")).sum()
 }
 
-fn resident_kib(pid: u32) -> u64 {
+/// A size of the process, as its status has it.
+pub(crate) fn kib(pid: u32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("Linux, and the daemon lives");
-    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("VmRSS");
+    let line = status.lines().find_map(|l| l.strip_prefix(name)).expect("a size of this name");
     line.trim_end_matches("kB").trim().parse().expect("a number")
 }

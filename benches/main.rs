@@ -1,9 +1,10 @@
 //! Speed, always beside a peer measured in the same run: `cargo bench --bench speed [-- NAME...]`.
 //!
 //! Prints a Markdown table and fails when a ratio is over what the project promises. NAME is one of `round_trip`, `list`,
-//! `ls`, `start`, `exec`, `idle`; all of them without one. `ls`, `start` and `exec` need an engine.
+//! `ls`, `start`, `exec`, `idle`, `events`; all of them without one. `ls`, `start` and `exec` need an engine.
 
 mod daemon;
+mod events;
 mod exec;
 mod idle;
 mod list;
@@ -45,6 +46,7 @@ const BENCHES: &[Bench] = &[
     ("start", start::run),
     ("exec", exec::run),
     ("idle", idle::run),
+    ("events", events::run),
 ];
 
 fn main() -> ExitCode {

@@ -239,13 +239,14 @@ impl Connector {
         self.reach(|stream| self.greet(stream, &self.caller, Some(asked)))
     }
 
-    /// Opens a raw stream. Versions travel in its opening.
+    /// Opens a raw stream. Versions travel in its opening, and who calls.
     ///
     /// # Errors
     /// As [`Connector::connect`], or when the daemon refuses to run the command.
     pub fn open(&self, open: &Open) -> Result<RawStream, StreamError> {
         let answers = || self.probe().map(drop);
-        let opened = self.reach(|stream| match RawStream::open(stream, open, &answers) {
+        let open = Open { client: Some(self.caller.clone().into_owned()), ..open.clone() };
+        let opened = self.reach(|stream| match RawStream::open(stream, &open, &answers) {
             Err(StreamError::Refused(remote)) if remote.error.kind() == Some(Kind::ShuttingDown) => {
                 Err(Attempt::Again(ConnectError::Greeting { source: CallError::Remote(remote) }))
             }

@@ -1,7 +1,8 @@
 //! Events to those who follow them.
 //!
-//! A subscription is a task that reads the store's feed, which is shared: one that does not read costs a place in it and
-//! what its connection queues, and is closed when it has fallen too far behind.
+//! A subscription is a task that reads the events that the store keeps, a page at a time, and waits for news of more. So
+//! one that does not read costs a page and what its connection queues, wherever it began, and is closed when what it has
+//! not read is no longer kept.
 
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, watch};
 
 use super::clock;
 use super::driver::{Driver, composed};
@@ -19,11 +21,14 @@ use super::subscriptions::{Answered, Begun, Reserved};
 use crate::model::event::Event;
 use crate::model::id::SessionId;
 use crate::proto::events::{self as wire, EVENT_NOTIFICATION, EventListParams, SubscribeParams};
-use crate::store::Followed;
+use crate::store::Page;
 
 /// Most bytes of the events in one answer of `event.list`; there is one in it at least. Their client goes on after the
 /// last of them.
 const MAX_PAGE_BYTES: usize = 1024 * 1024;
+
+/// Events that a subscription takes from the store at a time: as many as its connection queues.
+const PAGE: usize = 32;
 
 /// The kind of a step of an operation. It is sent only to those who name it.
 const PROGRESS: &str = "progress";
@@ -169,6 +174,9 @@ fn page<'a>(events: impl Iterator<Item = &'a Arc<Event>>) -> Vec<Arc<RawValue>> 
     page
 }
 
+/// Steps of operations.
+type Steps = broadcast::Receiver<Arc<wire::Event>>;
+
 /// One subscription.
 struct Forward {
     driver: Driver,
@@ -181,46 +189,42 @@ impl Forward {
     /// Sends what is kept, then what comes, until the client is gone or has fallen behind.
     async fn run(self, since: Option<u64>, answered: Answered) {
         let store = &self.driver.0.store;
-        let mut progress = self.driver.0.progress.subscribe();
-        let Followed { kept, last, mut feed } = store.follow(since.unwrap_or(u64::MAX));
-        let oldest = kept.first().map(|event| event.seq);
-        let missed = since.zip(oldest).map_or(0, |(since, oldest)| oldest - since - 1);
-        let mut seq = oldest.map_or(last, |oldest| oldest - 1);
+        // Before the first page: nothing between is missed.
+        let (mut progress, mut news) = (self.driver.0.progress.subscribe(), store.news());
+        let Page { mut events, missed, last } = store.page(since.unwrap_or(u64::MAX), PAGE);
+        let mut seq = events.first().map_or(last, |event| event.seq - 1);
         answered.wait().await;
         if !self.send(&self.own("subscribed", seq, &json!({ "missed": missed }))).await {
             return;
         }
-        for event in kept {
-            seq = event.seq;
-            if !self.pass(&event).await {
+        loop {
+            for event in events {
+                seq = event.seq;
+                if !self.pass(&event).await {
+                    return;
+                }
+            }
+            let page = store.page(seq, PAGE);
+            if page.missed > 0 {
+                let missed = page.missed;
+                tracing::info!(missed, subscription = self.id, "a subscriber does not read");
+                self.send(&self.own("lagged", seq, &json!({ "missed": missed }))).await;
+                return;
+            }
+            events = page.events;
+            if events.is_empty() && !self.rest(&mut news, &mut progress).await {
                 return;
             }
         }
-        loop {
-            let next = tokio::select! {
-                biased;
-                next = feed.recv() => next,
-                step = progress.recv() => {
-                    if !self.pass_progress(step).await {
-                        return;
-                    }
-                    continue;
-                }
-            };
-            match next {
-                Ok(event) => {
-                    seq = event.seq;
-                    if !self.pass(&event).await {
-                        return;
-                    }
-                }
-                Err(RecvError::Lagged(missed)) => {
-                    tracing::info!(missed, subscription = self.id, "a subscriber does not read");
-                    self.send(&self.own("lagged", seq, &json!({ "missed": missed }))).await;
-                    return;
-                }
-                Err(RecvError::Closed) => return,
-            }
+    }
+
+    /// Waits for news of more events, or passes on a step of an operation. False: there is nothing more to come, or
+    /// nobody whom it would reach.
+    async fn rest(&self, news: &mut watch::Receiver<()>, progress: &mut Steps) -> bool {
+        tokio::select! {
+            biased;
+            more = news.changed() => more.is_ok(),
+            step = progress.recv() => self.pass_progress(step).await,
         }
     }
 

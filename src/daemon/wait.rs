@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::broadcast::error::RecvError;
-
 use super::driver::Driver;
 use super::exec::{by, deadline};
 use super::failure::Failure;
@@ -56,7 +54,7 @@ impl Driver {
     /// None when it is deleted and that was not waited for.
     async fn seen(&self, id: &SessionId, until: Until) -> Result<Waited, Option<Failure>> {
         // Before the first look: a change in between is not missed.
-        let mut feed = self.0.store.follow(u64::MAX).feed;
+        let mut news = self.0.store.news();
         loop {
             let session = self.0.store.session_by_id(id);
             if until.holds(session.as_deref(), self.is_main_over(id)) {
@@ -65,15 +63,8 @@ impl Driver {
             if session.is_none() {
                 return Err(None);
             }
-            loop {
-                match feed.recv().await {
-                    Ok(event) if event.session.as_ref() != Some(id) => {}
-                    // Of those that were missed one may be of this session.
-                    Ok(_) | Err(RecvError::Lagged(_)) => break,
-                    Err(RecvError::Closed) => {
-                        return Err(Some(Failure::new(Kind::ShuttingDown, "abxd is stopping")));
-                    }
-                }
+            if news.changed().await.is_err() {
+                return Err(Some(Failure::new(Kind::ShuttingDown, "abxd is stopping")));
             }
         }
     }

@@ -121,7 +121,7 @@ pub struct Open {
 impl Default for Open {
     fn default() -> Self {
         Self {
-            client: Some("abx".to_owned()),
+            client: None,
             version: VERSION.to_owned(),
             protocol: PROTOCOL,
             session: String::new(),

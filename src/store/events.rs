@@ -24,6 +24,17 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 const SELECT: &str =
     "SELECT seq, at, kind, session, name, revision, client, pid, data FROM events ORDER BY seq";
 
+/// Some of the events that are kept.
+#[derive(Debug)]
+pub struct Page {
+    /// They, oldest first.
+    pub events: Vec<Arc<Event>>,
+    /// How many before them are no longer kept.
+    pub missed: u64,
+    /// The number of the newest that there is; 0 when there never was one.
+    pub last: u64,
+}
+
 /// The last events, oldest first.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Events {
@@ -41,6 +52,13 @@ impl Events {
     pub(super) fn after(&self, since: u64) -> impl Iterator<Item = &Arc<Event>> {
         let first = self.kept.partition_point(|event| event.seq <= since);
         self.kept.range(first..)
+    }
+
+    /// The first so many after `since`.
+    pub(super) fn page(&self, since: u64, most: usize) -> Page {
+        let oldest = self.kept.front().map_or(0, |event| event.seq);
+        let missed = oldest.saturating_sub(since.saturating_add(1));
+        Page { events: self.after(since).take(most).cloned().collect(), missed, last: self.last }
     }
 
     /// Adds the newest.

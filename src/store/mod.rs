@@ -28,10 +28,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 pub use self::by::{acting, actor};
 pub use self::error::StoreError;
+pub use self::events::Page;
 pub use self::tx::Tx;
 use self::view::View;
 use self::writer::{Change, Job};
@@ -46,10 +47,6 @@ const QUEUE: usize = 1024;
 /// Changes in one transaction. More would make the first caller wait long for the last one's rows, and would save
 /// little: at this number the sync is a small part of the cost.
 const BATCH: usize = 256;
-
-/// Events that one who follows may be behind. Past it it has missed some, and is told so; it costs the same memory
-/// whether one follows or a thousand.
-const FEED: usize = 1024;
 
 /// The session table. Clones are cheap and share one table.
 ///
@@ -75,7 +72,8 @@ type Sender = mpsc::Sender<Box<dyn Job>>;
 struct Shared {
     view: RwLock<View>,
     commits: AtomicU64,
-    feed: broadcast::Sender<Arc<Event>>,
+    /// Changes whenever there is a newer event.
+    told: watch::Sender<()>,
     /// Changes whenever a command has an end, or no row any more, whatever brought it about.
     ended: watch::Sender<()>,
 }
@@ -89,17 +87,6 @@ pub struct Opened {
     pub set_aside: Option<PathBuf>,
     /// Other things that the user should know, one sentence each.
     pub notices: Vec<String>,
-}
-
-/// The events from one on.
-#[derive(Debug)]
-pub struct Followed {
-    /// Those that are kept, oldest first.
-    pub kept: Vec<Arc<Event>>,
-    /// The number of the newest that is not to come; 0 when there never was one.
-    pub last: u64,
-    /// Those to come.
-    pub feed: broadcast::Receiver<Arc<Event>>,
 }
 
 /// How a table is opened where the defaults do not serve: for measurements and tests.
@@ -143,7 +130,7 @@ impl Store {
         let shared = Arc::new(Shared {
             view: RwLock::new(ready.draft.view().clone()),
             commits: AtomicU64::new(0),
-            feed: broadcast::Sender::new(FEED),
+            told: watch::Sender::new(()),
             ended: watch::Sender::new(()),
         });
         let (sender, jobs) = mpsc::channel(QUEUE);
@@ -230,11 +217,14 @@ impl Store {
         self.view().events().last()
     }
 
-    /// The events after `since` that are kept, and those to come; none is missing between, and none comes twice.
-    pub fn follow(&self, since: u64) -> Followed {
-        let view = self.view();
-        let kept = view.events().after(since).cloned().collect();
-        Followed { kept, last: view.events().last(), feed: self.shared.feed.subscribe() }
+    /// The first events after `since` that are kept, at most so many.
+    pub fn page(&self, since: u64, most: usize) -> Page {
+        self.view().events().page(since, most)
+    }
+
+    /// Changes whenever there is a newer event. Whoever asks for it before a page misses none that is not in the page.
+    pub fn news(&self) -> watch::Receiver<()> {
+        self.shared.told.subscribe()
     }
 
     /// Makes one change, and answers once it would survive the loss of power and readers see it.

@@ -184,8 +184,8 @@ pub(super) struct Draft {
 /// What there is to hear of changes that were published.
 #[derive(Debug)]
 pub(super) struct Published {
-    /// Their events.
-    pub(super) told: Vec<Arc<Event>>,
+    /// Whether there are events of them.
+    pub(super) told: bool,
     /// Whether a command has an end, or no row any more.
     pub(super) ended: bool,
 }
@@ -352,10 +352,10 @@ impl Draft {
                 Undo::Meta(..) | Undo::Note(_) | Undo::Told => {}
             }
         }
-        let told = std::mem::take(&mut self.told);
-        for event in &told {
-            self.view.events.push(Arc::clone(event));
-            published.events.push(Arc::clone(event));
+        let told = !self.told.is_empty();
+        for event in self.told.drain(..) {
+            self.view.events.push(Arc::clone(&event));
+            published.events.push(event);
         }
         Published { told, ended }
     }

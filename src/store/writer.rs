@@ -229,9 +229,9 @@ impl Writer {
         self.shared.commits.fetch_add(1, Ordering::Relaxed);
         let mut view = self.shared.view.write().unwrap_or_else(PoisonError::into_inner);
         let published = self.draft.publish(&mut view);
-        for event in published.told {
-            // Nobody may follow. Sent under the lock: whoever begins to follow has read either it or what is before it.
-            let _ = self.shared.feed.send(event);
+        drop(view);
+        if published.told {
+            self.shared.told.send_replace(());
         }
         if published.ended {
             self.shared.ended.send_replace(());

@@ -49,9 +49,12 @@ fn drives(mode: &str) {
     let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "it ended with {}\n{text}\n{errors}", output.status);
     assert_eq!(text, "all held\n");
-    let events = world.call("event.list", json!({"kinds": ["session."]}));
+    let events = world.call("event.list", json!({"kinds": ["session.created", "exec.started"]}));
+    let events = events.as_array().expect("a list");
     let by = |event: &Value| event["by"]["client"].as_str().is_some_and(|name| name.starts_with("abx mcp ("));
-    assert!(events.as_array().expect("a list").iter().any(by), "the client's name is not in the history");
+    let kinds = |kind: &str| events.iter().filter(|event| event["kind"] == kind).count();
+    assert!(kinds("session.created") > 0 && kinds("exec.started") > 0, "{events:?}");
+    assert!(events.iter().all(by), "the client's name is not in the history: {events:?}");
 }
 
 #[test]

@@ -21,14 +21,15 @@ fn output(home: &Home, program: &str, change: impl FnOnce(&mut Command) -> &mut 
     text.into_owned()
 }
 
-fn script(home: &Home, name: &str, text: &str) -> PathBuf {
+/// Writes a file of this name.
+pub(super) fn script(home: &Home, name: &str, text: &str) -> PathBuf {
     let path = home.dir().join(name);
     std::fs::write(&path, text).expect("write");
     path
 }
 
 /// A directory with the two Node packages, installed once for all test runs.
-fn node_modules() -> PathBuf {
+pub(super) fn node_modules() -> PathBuf {
     const PACKAGES: [&str; 2] = ["ws@8.18.3", "vscode-jsonrpc@8.2.1"];
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("node-clients");
     std::fs::create_dir_all(&dir).expect("a directory");

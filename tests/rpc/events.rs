@@ -111,27 +111,6 @@ fn a_post_is_told_that_it_carries_none() {
 }
 
 #[test]
-fn no_event_comes_before_the_answer_that_makes_its_subscription_known() {
-    let home = Home::new();
-    let daemon = Daemon::start(&home);
-    let gate = home.dir().join("gate");
-    let mut socket = daemon.connect();
-    let batch = json!([
-        {"jsonrpc": "2.0", "id": 1, "method": "event.subscribe", "params": {"since": 0}},
-        {"jsonrpc": "2.0", "id": 2, "method": "debug.wait", "params": {"file": gate}},
-    ]);
-    socket.send(format!("{batch}\n"));
-    // A call that is answered shows that the subscription was begun.
-    socket.request(3, "debug.echo", json!({}));
-    assert_eq!(socket.line()["id"], 3);
-    save(&mut daemon.connect(), "a");
-    assert!(socket.is_silent());
-    std::fs::write(&gate, "").expect("write");
-    assert!(socket.line().is_array(), "the batch is answered first");
-    assert_eq!(next(&mut socket)["kind"], "subscribed");
-}
-
-#[test]
 fn what_a_call_tells_comes_before_its_answer_also_where_the_client_has_much_to_read() {
     let home = Home::new();
     let daemon = Daemon::start(&home);
@@ -217,42 +196,6 @@ fn a_long_list_comes_in_pages_none_of_which_is_longer_than_a_message() {
     assert_eq!(numbers, (1..=last).map(Some).collect::<Vec<_>>());
     let newest = socket.call("event.list", json!({"limit": 2}));
     assert_eq!((&newest[0]["seq"], &newest[1]["seq"]), (&json!(last - 1), &json!(last)));
-}
-
-#[test]
-fn a_subscriber_that_does_not_read_is_told_that_it_lagged() {
-    let home = Home::new();
-    let daemon = Daemon::start(&home);
-    let mut frozen = daemon.connect();
-    frozen.call("event.subscribe", json!({}));
-    let mut other = daemon.connect();
-    // More than the socket, the connection and the feed hold together.
-    for n in 0..3000 {
-        let row = json!({"name": format!("{n}-{}", "x".repeat(100)), "status": "running"});
-        other.request(n, "store.save", row);
-    }
-    for _ in 0..3000 {
-        assert!(other.line()["error"].is_null());
-    }
-    let mut last = 0;
-    loop {
-        let event = next(&mut frozen);
-        let seq = event["seq"].as_u64().expect("a number");
-        match event["kind"].as_str() {
-            Some("lagged") => {
-                assert_eq!(seq, last, "from here on it may begin again");
-                break;
-            }
-            Some("subscribed") => last = seq,
-            _ => {
-                assert_eq!(seq, last + 1, "up to there none is missing");
-                last = seq;
-            }
-        }
-    }
-    frozen.call("event.subscribe", json!({"since": last}));
-    assert_eq!(next(&mut frozen)["kind"], "subscribed");
-    assert_eq!(next(&mut frozen)["seq"], last + 1);
 }
 
 #[test]

@@ -3,11 +3,15 @@
 mod bridge;
 mod calls;
 mod clients;
+mod crowd;
 mod events;
 mod http;
 mod length;
 mod life;
 mod limits;
+mod replay;
+mod subscribers;
 mod terminals;
 mod texts;
 mod websocket;
+mod wire;

@@ -65,6 +65,21 @@ impl Socket {
         serde_json::from_slice(&line).expect("JSON")
     }
 
+    /// Reads one line of JSON, unless the daemon has closed the connection.
+    pub(crate) fn try_line(&mut self) -> Option<Value> {
+        while !self.read.contains(&b'\n') {
+            if !self.fill() {
+                return None;
+            }
+        }
+        Some(self.line())
+    }
+
+    /// Reads so many bytes.
+    pub(crate) fn exactly(&mut self, count: usize) -> Vec<u8> {
+        self.take(|read| (read.len() >= count).then_some(count))
+    }
+
     /// Reads one message with a Content-Length before it.
     pub(crate) fn message(&mut self) -> Value {
         let head = self.take(|read| read.windows(4).position(|four| four == b"\r\n\r\n").map(|end| end + 4));

@@ -47,6 +47,20 @@ fn a_daemon_that_does_not_greet_is_called_hung() {
 }
 
 #[test]
+fn an_opening_says_who_calls_as_a_greeting_does() {
+    let fake = Fake::raw(b"{\"exec\":\"e1\",\"version\":\"9.9.9\",\"protocol\":1}\n");
+    let plain = connector(&fake);
+    let named = plain.calling_itself("abx mcp (someone)".to_owned());
+    for connector in [plain, named] {
+        connector.open(&Open::default()).expect("opened");
+    }
+    let openings = fake.requests().into_iter();
+    let said = |text: String| serde_json::from_str::<Open>(&text).expect("an opening").client;
+    let want = ["abx", "abx mcp (someone)"].map(|name| Some(name.to_owned()));
+    assert_eq!(openings.map(said).collect::<Vec<_>>(), want);
+}
+
+#[test]
 fn without_autostart_nothing_is_started_and_nothing_is_made() {
     let dir = tempfile::tempdir().expect("temporary directory");
     let home = home_in(dir.path());

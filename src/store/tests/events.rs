@@ -96,13 +96,17 @@ async fn who_follows_misses_nothing_between_what_was_and_what_comes() {
     while store.count() < 50 {
         tokio::task::yield_now().await;
     }
-    let Followed { kept, last, mut feed } = store.follow(1);
-    assert_eq!(kept.last().map(|event| event.seq), Some(last), "what comes begins after it");
-    let mut seen: Vec<u64> = kept.iter().map(|event| event.seq).collect();
+    let mut news = store.news();
+    let mut seen = vec![1];
     while seen.last() != Some(&199) {
-        seen.push(feed.recv().await.expect("an event").seq);
+        let page = store.page(seen[seen.len() - 1], 7);
+        assert!(page.events.len() <= 7 && page.missed == 0, "{page:?}");
+        if page.events.is_empty() {
+            news.changed().await.expect("the store is there");
+        }
+        seen.extend(page.events.iter().map(|event| event.seq));
     }
-    assert_eq!(seen, (2..=199).collect::<Vec<_>>());
+    assert_eq!(seen, (1..=199).collect::<Vec<_>>());
     writing.await.expect("written");
 }
 
@@ -122,4 +126,15 @@ async fn the_last_ten_thousand_are_kept_and_numbers_go_on() {
     let again = place.open();
     let events = again.events(0);
     assert_eq!((events.len(), events[0].seq, again.last_event()), (10_000, 2001, 12_000));
+    let page = |since| {
+        let Page { events, missed, last } = again.page(since, 10);
+        (events.first().map(|event| event.seq), events.len(), missed, last)
+    };
+    assert_eq!(page(0), (Some(2001), 10, 2000, 12_000));
+    assert_eq!(page(1999), (Some(2001), 10, 1, 12_000));
+    assert_eq!(page(2000), (Some(2001), 10, 0, 12_000));
+    assert_eq!(page(11_995), (Some(11_996), 5, 0, 12_000));
+    for since in [12_000, 12_001, u64::MAX] {
+        assert_eq!(page(since), (None, 0, 0, 12_000));
+    }
 }

@@ -368,6 +368,20 @@ A daemon without events is of use all the same."
 
 ;;; The link
 
+(defun abx-client--foreign (path)
+  "An error where the socket PATH, or its directory, is another user's.
+Whoever owns one of them chooses who listens there; root may be trusted.
+To be asked once connected, before anything is sent."
+  (cl-loop for each in (list path (file-name-directory path))
+           for owner = (file-attribute-user-id (file-attributes (file-truename each)))
+           unless (memql owner (list 0 (user-uid)))
+           return (abx-client--failure
+                   "daemon_unreachable"
+                   (if owner
+                       (format "%s belongs to user %s, not to this one" (directory-file-name each) owner)
+                     (format "cannot tell to whom %s belongs" (directory-file-name each)))
+                   "use a home of your own: set `abx-home', or ABX_HOME")))
+
 (defun abx-client--settle (&optional err)
   "Tell those who wait for the link that it is there, or ERR."
   (let ((waiting (reverse abx-client--waiting)))
@@ -542,7 +556,10 @@ Whoever was connected once wants to be again."
     (condition-case err
         (progn
           (setq abx-client--connection (abx-client--open path))
-          (abx-client--greet))
+          (if-let ((foreign (abx-client--foreign path)))
+              (progn (abx-client--drop)
+                     (abx-client--failed foreign))
+            (abx-client--greet)))
       (file-error
        (cond
         ((or started (not abx-client--may-start))

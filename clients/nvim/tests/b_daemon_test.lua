@@ -127,6 +127,29 @@ h.test('a daemon of another protocol is refused with what to do', function()
   stop()
 end)
 
+h.test('a socket of another user, or in a directory of another, gets nothing', function()
+  if vim.loop.getuid() ~= 0 then
+    return
+  end
+  local heard = 0
+  local dir = vim.env.ABX_TEST_DIR .. '/theirs'
+  vim.fn.mkdir(dir)
+  local path, stop = pretend('theirs/s', function()
+    heard = heard + 1
+  end)
+  for _, each in ipairs({ path, dir }) do
+    assert(vim.loop.fs_chown(each, 65534, 65534))
+    setup({ socket = path })
+    local err = h.call(abx.refresh)
+    h.equal(err.kind, 'daemon_unreachable')
+    h.equal(err.message, each .. ' belongs to user 65534, not to this one')
+    h.matches(err.hint, 'ABX_HOME')
+    assert(vim.loop.fs_chown(each, 0, 0))
+  end
+  h.equal(heard, 0)
+  stop()
+end)
+
 h.test('a daemon without events is asked again after each command', function()
   local lists = 0
   local path, stop = pretend('older', function(request)

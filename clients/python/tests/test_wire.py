@@ -14,7 +14,7 @@ import socket
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any, Dict, Iterator
+from typing import Any, Callable, Dict, Iterator
 
 import pytest
 
@@ -23,6 +23,7 @@ from abx import _paths, _wire, errors
 from abx._connection import check_protocol
 from abx._exchange import Exchange, opening
 from abx.events import Following
+from conftest import until
 
 
 def test_lines_are_whole_however_they_come() -> None:
@@ -176,6 +177,55 @@ def fake(*answers: Dict[str, Any]) -> Iterator[str]:
         yield path
         listener.shutdown(socket.SHUT_RDWR)
     shutil.rmtree(directory)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may be somebody else")
+def test_a_socket_of_another_user_gets_nothing() -> None:
+    directory = tempfile.mkdtemp(prefix="abx-py-")
+    path = os.path.join(directory, "s")
+    heard: "list[bytes]" = []
+
+    def hear() -> None:
+        while True:
+            try:
+                made = listener.accept()[0]
+            except OSError:
+                return
+            with made:
+                heard.append(made.recv(1000))
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        # Whoever listens is who counts.
+        os.seteuid(65534)
+        try:
+            listener.listen()
+        finally:
+            os.seteuid(0)
+        threading.Thread(target=hear, daemon=True).start()
+        client = abx.Client(socket=path, autostart=False)
+        refusals: "list[Callable[[], Any]]" = [
+            client.info,
+            lambda: client.exec("a", ["true"], env={"KEY": "secret"}),
+            client.events,
+        ]
+        for refused in refusals:
+            with pytest.raises(abx.DaemonUnreachableError, match="user 65534") as said:
+                refused()
+            assert "ABX_HOME" in str(said.value)
+
+        async def ask() -> None:
+            async with abx.AsyncClient(socket=path, autostart=False) as client:
+                with pytest.raises(abx.DaemonUnreachableError, match="user 65534"):
+                    await client.info()
+                with pytest.raises(abx.DaemonUnreachableError, match="user 65534"):
+                    await client.exec("a", ["true"], env={"KEY": "secret"})
+
+        asyncio.run(ask())
+        until("all that was said", lambda: len(heard) == 5 or None)
+        listener.shutdown(socket.SHUT_RDWR)
+    shutil.rmtree(directory)
+    assert heard == [b""] * 5
 
 
 def test_an_engines_timeout_is_not_taken_for_one_of_the_client() -> None:

@@ -1,7 +1,7 @@
 /** The protocol part on a live daemon: without an editor, as any program of Node would use it. */
 
 import assert from "node:assert/strict";
-import { mkdirSync, readdirSync, readFileSync, symlinkSync } from "node:fs";
+import { chownSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { CancellationTokenSource } from "vscode-jsonrpc/node";
@@ -10,6 +10,7 @@ import { AbxError } from "../src/client/errors";
 import { startDaemon } from "../src/client/launch";
 import { socketPath } from "../src/client/paths";
 import { SessionTable } from "../src/client/sessions";
+import { RawStream } from "../src/client/stream";
 import type { Event } from "../src/protocol";
 import { FakeDaemon, IMAGE, inWorld, NO_ENGINE, PROGRAM, until, within, World } from "./support";
 
@@ -242,6 +243,37 @@ test("calls that wait when the connection is lost fail, and the next one connect
     fake.dispose();
   }
 });
+
+test(
+  "a socket of another user, or in a directory of another, gets nothing",
+  { skip: process.geteuid?.() === 0 ? undefined : "only root may give a file away" },
+  async () => {
+    let heard = 0;
+    const fake = await FakeDaemon.raw((socket) => {
+      socket.on("data", () => (heard += 1));
+    });
+    const client = new Client({ name: "a test", socket: fake.socket });
+    try {
+      for (const path of [fake.socket, fake.dir]) {
+        chownSync(path, 65534, 65534);
+        const refused = (error: AbxError) => {
+          assert.equal(error.kind, "daemon_unreachable");
+          assert.equal(error.message, `${path} belongs to user 65534, not to this one`);
+          assert.match(error.hint ?? "", /ABX_HOME/);
+          return true;
+        };
+        await assert.rejects(within("the refusal", client.ready()), refused);
+        const stream = RawStream.open(fake.socket, { session: "s", env: { KEY: "secret" } });
+        await assert.rejects(within("the refusal", stream), refused);
+        chownSync(path, 0, 0);
+      }
+      assert.equal(heard, 0);
+    } finally {
+      client.dispose();
+      fake.dispose();
+    }
+  },
+);
 
 test("a daemon of another protocol is refused by name, and one without events is used without", async () => {
   const newer = await FakeDaemon.rpc(() => undefined, { protocol: 2, version: "9.9.9" });

@@ -403,8 +403,8 @@ connect = function(may_start)
         greet(conn)
         return
       end
-      if started or not state.may_start then
-        err.hint = 'run: abx daemon start'
+      if started or err.foreign or not state.may_start then
+        err.hint = err.hint or 'run: abx daemon start'
         failed(err)
         return
       end

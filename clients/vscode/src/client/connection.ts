@@ -3,8 +3,7 @@
  * that it saw, and says so. It never starts the daemon unless it is told to.
  */
 
-import { stat } from "node:fs/promises";
-import { connect, type Socket } from "node:net";
+import type { Socket } from "node:net";
 import {
   CancellationToken,
   createMessageConnection,
@@ -17,9 +16,10 @@ import {
   type MessageConnection,
 } from "vscode-jsonrpc/node";
 import type { Event as AbxEvent, HelloResult, Methods } from "../protocol";
-import { AbxError, asAbxError, lostConnection, unreachable } from "./errors";
+import { dial } from "./dial";
+import { AbxError, asAbxError, lostConnection } from "./errors";
 import { startDaemon } from "./launch";
-import { isTrusted, socketPath, type Places } from "./paths";
+import { socketPath, type Places } from "./paths";
 import { PROTOCOL, VERSION } from "./version";
 
 /** First and longest wait between two attempts to connect, in milliseconds. */
@@ -310,30 +310,6 @@ async function request<M extends keyof Methods>(
   } catch (error) {
     throw asAbxError(error);
   }
-}
-
-async function dial(path: string): Promise<Socket> {
-  if (process.platform === "win32") {
-    throw new AbxError(
-      "unsupported_platform",
-      "abx does not run on Windows itself",
-      "open the folder in WSL or over SSH",
-    );
-  }
-  const failed = (error: unknown) => unreachable(path, error as NodeJS.ErrnoException);
-  const { uid } = await stat(path).catch((error: unknown) => Promise.reject(failed(error)));
-  if (!isTrusted(uid))
-    throw new AbxError("daemon_unreachable", `${path} belongs to another user`, "abx doctor");
-  return await new Promise((done, fail) => {
-    const socket = connect(path);
-    socket.once("error", (error) => fail(failed(error)));
-    socket.once("connect", () => {
-      socket.removeAllListeners("error");
-      // What breaks later shows as the connection's close.
-      socket.on("error", () => undefined);
-      done(socket);
-    });
-  });
 }
 
 function mismatch(hello: HelloResult): AbxError {

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { chownSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { CancellationTokenSource } from "vscode-jsonrpc/node";
+import { CancellationTokenSource, ResponseError } from "vscode-jsonrpc/node";
 import { Client, type Progress } from "../src/client/connection";
 import { AbxError } from "../src/client/errors";
 import { startDaemon } from "../src/client/launch";
@@ -343,6 +343,33 @@ test("a subscriber that fell behind subscribes again from where it was, and list
     await until("the list", () => table.all && lists > 0);
   } finally {
     for (const one of [table, client, fake]) one.dispose();
+  }
+});
+
+test("a subscriber that fell behind and is refused connects again, and goes on from where it was", async () => {
+  const asked: unknown[] = [];
+  const fake = await FakeDaemon.rpc((rpc) => {
+    rpc.onRequest("session.list", () => []);
+    rpc.onRequest("event.subscribe", (params: unknown) => {
+      asked.push(params);
+      if (asked.length === 2) throw new ResponseError(17, "too many", { kind: "limit" });
+      const told = (seq: number, kind: string) =>
+        rpc.sendNotification("event", { seq, at: "", kind, session: null, revision: null, data: {} });
+      if (asked.length === 1) setImmediate(() => void told(7, "subscribed").then(() => told(90, "lagged")));
+      return asked.length;
+    });
+  });
+  const client = new Client({ name: "a test", socket: fake.socket });
+  const states: string[] = [];
+  client.onState(({ kind }) => states.push(kind));
+  try {
+    client.keep();
+    await until("the third subscription", () => asked.length === 3 && client.state.kind === "connected");
+    assert.deepEqual(asked, [{}, { since: 7 }, { since: 7 }]);
+    assert.deepEqual(states, ["connected", "offline", "connected"]);
+  } finally {
+    client.dispose();
+    fake.dispose();
   }
 });
 

@@ -12,6 +12,9 @@ Connection.__index = Connection
 -- How long a daemon may take to accept, in milliseconds. It accepts at once; one that does not is stuck.
 local CONNECT_LIMIT = 5000
 
+-- The code of JSON-RPC for it, which a daemon may send without a kind of its own.
+local METHOD_NOT_FOUND = -32601
+
 local NULLS = { luanil = { object = true, array = true } }
 
 --- Connects, and calls `done(error)` or `done(nil, connection)`.
@@ -120,7 +123,7 @@ function Connection:line(line)
     local data = failed.data or {}
     callback({
       code = failed.code,
-      kind = data.kind or 'internal',
+      kind = data.kind or (failed.code == METHOD_NOT_FOUND and 'method_not_found') or 'internal',
       message = failed.message,
       hint = data.hint,
       causes = data.causes or {},

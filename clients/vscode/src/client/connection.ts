@@ -232,7 +232,11 @@ export class Client implements Disposable {
       case "progress":
         return this.advanced(params);
       case "lagged":
-        this.subscribe(link).catch((error) => this.log(asAbxError(error).text));
+        // Without events the connection would look alive and miss all that happens.
+        this.subscribe(link).catch((error) => {
+          this.log(`the events could not be followed again: ${asAbxError(error).text}`);
+          close(link);
+        });
         break;
       default:
         // Also that of `subscribed`: it tells where this daemon's numbers stand, which may be another table's.

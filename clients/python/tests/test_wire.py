@@ -23,7 +23,7 @@ from abx import _paths, _wire, errors
 from abx._connection import check_protocol
 from abx._exchange import Exchange, opening
 from abx.events import Following
-from conftest import until
+from conftest import LIMIT, until
 
 
 def test_lines_are_whole_however_they_come() -> None:
@@ -240,6 +240,42 @@ def test_an_engines_timeout_is_not_taken_for_one_of_the_client() -> None:
 
         with pytest.raises(abx.EngineTimeoutError):
             asyncio.run(ask())
+
+
+def test_a_stream_says_the_name_that_a_greeting_says() -> None:
+    refusal = {"error": {"code": 1, "message": "no", "data": {"kind": "session_not_found"}}}
+    said: "list[Any]" = []
+    directory = tempfile.mkdtemp(prefix="abx-py-")
+    path = os.path.join(directory, "s")
+
+    def serve(count: int) -> None:
+        for _ in range(count):
+            with listener.accept()[0] as made, made.makefile("rwb") as lines:
+                assert lines.readline() == _wire.PREFACE
+                said.append(json.loads(lines.readline()).get("client"))
+                lines.write(json.dumps(refusal).encode() + b"\n")
+
+    async def ask() -> None:
+        async with abx.AsyncClient(socket=path, autostart=False, name="mine") as client:
+            with pytest.raises(abx.SessionNotFoundError):
+                await client.exec("a", ["true"])
+            with pytest.raises(abx.SessionNotFoundError):
+                await client.exec_follow("a", "e")
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        thread = threading.Thread(target=serve, args=(4,), daemon=True)
+        thread.start()
+        client = abx.Client(socket=path, autostart=False, name="mine")
+        with pytest.raises(abx.SessionNotFoundError):
+            client.exec("a", ["true"])
+        with pytest.raises(abx.SessionNotFoundError):
+            client.exec_follow("a", "e")
+        asyncio.run(ask())
+        thread.join(LIMIT)
+    shutil.rmtree(directory)
+    assert said == ["mine"] * 4
 
 
 def test_a_daemon_of_another_age_is_said_with_what_to_do() -> None:

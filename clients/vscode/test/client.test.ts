@@ -263,7 +263,11 @@ test(
           return true;
         };
         await assert.rejects(within("the refusal", client.ready()), refused);
-        const stream = RawStream.open(fake.socket, { session: "s", env: { KEY: "secret" } });
+        const stream = RawStream.open(fake.socket, {
+          client: "a test",
+          session: "s",
+          env: { KEY: "secret" },
+        });
         await assert.rejects(within("the refusal", stream), refused);
         chownSync(path, 0, 0);
       }

@@ -92,6 +92,11 @@ export class Client implements Disposable {
     return this.current;
   }
 
+  /** What this client calls itself, for raw streams too. */
+  get name(): string {
+    return this.options.name;
+  }
+
   /** The socket, for raw streams. */
   get socketPath(): string {
     return socketPath(this.options, this.options.env);

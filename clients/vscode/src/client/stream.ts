@@ -21,6 +21,8 @@ const Kind = { input: 1, resize: 2, signal: 3, stdout: 65, stderr: 66, exit: 67,
 
 /** What to run, or to follow. */
 export interface Open {
+  /** What `abx history` calls this client: the name of its greeting. */
+  client: string;
   session: string;
   /** Empty for the session's shell. */
   cmd?: string[];

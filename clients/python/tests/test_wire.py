@@ -228,6 +228,73 @@ def test_a_socket_of_another_user_gets_nothing() -> None:
     assert heard == [b""] * 5
 
 
+@contextlib.contextmanager
+def lagging(kind: str) -> "Iterator[tuple[str, list[Any]]]":
+    """A daemon whose first subscription lags at once, and whose second is refused with an error of this kind.
+    Gives what it was asked to subscribe to.
+    """
+    directory = tempfile.mkdtemp(prefix="abx-py-")
+    path = os.path.join(directory, "s")
+    asked: "list[Any]" = []
+
+    def answers(request: Any) -> "Iterator[Any]":
+        if request["method"] == "daemon.hello":
+            yield {"result": {"protocol": 1}}
+            return
+        asked.append(request["params"])
+        if len(asked) == 2:
+            yield {"error": {"code": 9, "message": "not now", "data": {"kind": kind}}}
+            return
+        yield {"result": len(asked)}
+        told = [("lagged", 5)] if len(asked) == 1 else [("subscribed", 5), ("session.created", 6)]
+        for what, seq in told:
+            event = {"subscription": len(asked), "seq": seq, "at": "", "kind": what, "data": {}}
+            yield {"method": "event", "params": event}
+
+    def serve(made: socket.socket) -> None:
+        with made, made.makefile("rwb") as lines:
+            for text in lines:
+                request = json.loads(text)
+                for answer in answers(request):
+                    if "method" not in answer:
+                        answer["id"] = request["id"]
+                    lines.write(json.dumps({"jsonrpc": "2.0", **answer}).encode() + b"\n")
+                lines.flush()
+
+    def accept() -> None:
+        while True:
+            try:
+                made = listener.accept()[0]
+            except OSError:
+                return
+            threading.Thread(target=serve, args=(made,), daemon=True).start()
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        threading.Thread(target=accept, daemon=True).start()
+        yield path, asked
+        listener.shutdown(socket.SHUT_RDWR)
+    shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize("kind", ["limit", "shutting_down"])
+def test_a_subscriber_that_fell_behind_and_is_refused_asks_again(kind: str) -> None:
+    with lagging(kind) as (path, asked):
+        client = abx.Client(socket=path, autostart=False)
+        with client.events() as events:
+            assert events.wait_for(lambda event: True, LIMIT).seq == 6
+        assert asked == [{}, {"since": 5}, {"since": 5}]
+
+    async def ask(path: str) -> None:
+        async with abx.AsyncClient(socket=path, autostart=False) as client, client.events() as events:
+            assert (await events.wait_for(lambda event: True, LIMIT)).seq == 6
+
+    with lagging(kind) as (path, asked):
+        asyncio.run(ask(path))
+        assert asked == [{}, {"since": 5}, {"since": 5}]
+
+
 def test_an_engines_timeout_is_not_taken_for_one_of_the_client() -> None:
     refusal = {"error": {"code": 12, "message": "slow", "data": {"kind": "engine_timeout"}}}
     with fake(refusal) as path:

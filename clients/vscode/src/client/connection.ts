@@ -235,7 +235,7 @@ export class Client implements Disposable {
     const event = params as AbxEvent;
     switch (event.kind) {
       case "progress":
-        return this.advanced(params);
+        return this.advanced(event);
       case "lagged":
         // Without events the connection would look alive and miss all that happens.
         this.subscribe(link).catch((error) => {
@@ -250,10 +250,13 @@ export class Client implements Disposable {
     this.events.fire(event);
   }
 
-  /** An older daemon has the fields beside `kind` and not in `data`. */
-  private advanced(params: unknown): void {
-    const outer = params as Partial<Progress> & { op?: string; data?: Partial<Progress> & { op?: string } };
-    const { op, text, current_bytes = null, total_bytes = null } = outer.data ?? outer;
+  private advanced({ data }: AbxEvent): void {
+    const {
+      op,
+      text,
+      current_bytes = null,
+      total_bytes = null,
+    } = data as Partial<Progress> & { op?: string };
     this.progress.get(op ?? "")?.({ text: text ?? "", current_bytes, total_bytes });
   }
 

@@ -345,6 +345,40 @@ def test_a_stream_says_the_name_that_a_greeting_says() -> None:
     assert said == ["mine"] * 4
 
 
+def test_keys_typed_while_the_daemon_is_away_are_refused_and_reading_comes_back() -> None:
+    directory = tempfile.mkdtemp(prefix="abx-py-")
+    path = os.path.join(directory, "s")
+    gone = threading.Event()
+    typed: "list[bytes]" = []
+
+    def serve() -> None:
+        for at in range(2):
+            with listener.accept()[0] as made, made.makefile("rwb") as lines:
+                lines.readline()
+                lines.readline()
+                lines.write(b'{"exec":"e","durable":true,"protocol":1}\n' + _wire.frame(_wire.STDOUT, b"$ "))
+                lines.flush()
+                typed.append(lines.read(8))
+            if at == 0:
+                gone.set()
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        threading.Thread(target=serve, daemon=True).start()
+        with abx.Client(socket=path, autostart=False).attach("a") as stream:
+            assert stream.read(LIMIT) == ("stdout", b"$ ")
+            stream.write(b"one")
+            assert gone.wait(LIMIT)
+            with pytest.raises(abx.ConnectionLostError):
+                stream.write(b"two")
+            assert stream.read(LIMIT) == ("stdout", b"$ ")
+            stream.write(b"two")
+            until("what was typed", lambda: len(typed) == 2 or None)
+    shutil.rmtree(directory)
+    assert typed == [_wire.frame(_wire.INPUT, b"one"), _wire.frame(_wire.INPUT, b"two")]
+
+
 def test_a_daemon_of_another_age_is_said_with_what_to_do() -> None:
     with pytest.raises(abx.ProtocolError, match="speaks protocol 2, this client 1") as refused:
         check_protocol({"protocol": 2})

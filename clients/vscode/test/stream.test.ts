@@ -180,6 +180,53 @@ test(
   }),
 );
 
+test("what is typed while the daemon is away is sent once it is back, up to a limit", async () => {
+  let back = false;
+  const typed: string[] = [];
+  const fake = await FakeDaemon.raw((socket) => {
+    if (typed.length > 0 && !back) return void socket.destroy();
+    const at = typed.push("") - 1;
+    let text = Buffer.alloc(0);
+    let opened = false;
+    socket.on("data", (bytes) => {
+      text = Buffer.concat([text, bytes]);
+      if (!opened) {
+        const end = text.indexOf("}\n");
+        if (end < 0) return;
+        text = text.subarray(end + 2);
+        opened = true;
+        socket.write('{"exec":"e","durable":true,"version":"0","protocol":1}\n');
+      }
+      while (text.length >= 5 && text.length >= 5 + text.readUInt32BE(1)) {
+        const end = 5 + text.readUInt32BE(1);
+        if (text[0] === 1) typed[at] += text.subarray(5, end).toString();
+        text = text.subarray(end);
+      }
+    });
+  });
+  const shown = new Shown(new Attached(fake.socket, { ...S, tty: { cols: 80, rows: 24 } }));
+  try {
+    shown.attached.write("early ");
+    await shown.attached.start();
+    await until("the early keys", () => typed[0] === "early ");
+    fake.hangUp();
+    await until("the loss to be seen", () => shown.states.at(-1) === "lost");
+    shown.attached.write("größe ");
+    shown.attached.write("x".repeat(60_000));
+    shown.attached.write("y".repeat(6_000));
+    shown.attached.write("not with a hole before it");
+    back = true;
+    await until("it to be back", () => shown.states.at(-1) === "open");
+    shown.attached.write(" late");
+    const wanted = `größe ${"x".repeat(60_000)} late`;
+    await until("the keys", () => typed[1]?.endsWith("late"));
+    assert.equal(typed[1], wanted);
+  } finally {
+    shown.attached.dispose();
+    fake.dispose();
+  }
+});
+
 test("frames in pieces, unknown ones and ones that are too long", async () => {
   const frame = (type: number, payload: Buffer | string) => {
     const bytes = Buffer.from(payload);

@@ -257,12 +257,12 @@ test(
       for (const path of [fake.socket, fake.dir]) {
         chownSync(path, 65534, 65534);
         const refused = (error: AbxError) => {
-          assert.equal(error.kind, "daemon_unreachable");
+          assert.equal(error.kind, "socket_foreign");
           assert.equal(error.message, `${path} belongs to user 65534, not to this one`);
           assert.match(error.hint ?? "", /ABX_HOME/);
           return true;
         };
-        await assert.rejects(within("the refusal", client.ready()), refused);
+        await assert.rejects(within("the refusal", client.ready({ launch: true })), refused);
         const stream = RawStream.open(fake.socket, {
           client: "a test",
           session: "s",

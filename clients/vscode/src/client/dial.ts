@@ -32,7 +32,7 @@ export async function dial(path: string): Promise<Socket> {
     socket.destroy();
     if (owner instanceof AbxError) throw owner;
     throw new AbxError(
-      "daemon_unreachable",
+      "socket_foreign",
       `${one} belongs to user ${owner.uid}, not to this one`,
       "use a home of your own: set abx.home, or ABX_HOME",
     );

@@ -251,7 +251,11 @@ No shell ever sees it."
                                 (if (eql (plist-get err :code) -1)
                                     (abx-client--gone)
                                   (list :code (plist-get err :code)
-                                        :kind (or (plist-get data :kind) "internal")
+                                        :kind (or (plist-get data :kind)
+                                                  ;; JSON-RPC's own, without a kind of its own.
+                                                  (and (eql (plist-get err :code) -32601)
+                                                       "method_not_found")
+                                                  "internal")
                                         :message (plist-get err :message)
                                         :hint (plist-get data :hint)
                                         :causes (plist-get data :causes)))
@@ -335,12 +339,13 @@ A call while one is under way is answered by the next one."
 
 (defun abx-client--subscribe (callback)
   "Follow events after the last one that was seen; CALLBACK gets an error.
-A daemon without events is of use all the same."
+A daemon without events is of use all the same.  One that refuses them has
+some, and a link without them would look alive and miss all that happens."
   (abx-client--send "event.subscribe" (list :since abx-client--seq)
                     (lambda (err _)
                       (setq abx-client--events (not err))
                       (funcall callback
-                               (and (equal (plist-get err :kind) "disconnected") err)))))
+                               (unless (equal (plist-get err :kind) "method_not_found") err)))))
 
 (defun abx-client--event (event)
   "Take note of EVENT."
@@ -358,7 +363,10 @@ A daemon without events is of use all the same."
       (abx-client--refresh-soon))
      ((equal kind "lagged")
       ;; It is closed; another one goes on from what was seen.
-      (abx-client--subscribe #'ignore)
+      (let ((connection abx-client--connection))
+        (abx-client--subscribe
+         (lambda (problem)
+           (when problem (abx-client--give-up connection problem)))))
       (abx-client--refresh-soon))
      (t
       (when (plist-get event :seq)
@@ -367,6 +375,20 @@ A daemon without events is of use all the same."
       (abx-client--run 'abx-event-functions event)))))
 
 ;;; The link
+
+(defun abx-client--foreign (path)
+  "An error where the socket PATH, or its directory, is another user's.
+Whoever owns one of them chooses who listens there; root may be trusted.
+To be asked once connected, before anything is sent."
+  (cl-loop for each in (list path (file-name-directory path))
+           for owner = (file-attribute-user-id (file-attributes (file-truename each)))
+           unless (memql owner (list 0 (user-uid)))
+           return (abx-client--failure
+                   "daemon_unreachable"
+                   (if owner
+                       (format "%s belongs to user %s, not to this one" (directory-file-name each) owner)
+                     (format "cannot tell to whom %s belongs" (directory-file-name each)))
+                   "use a home of your own: set `abx-home', or ABX_HOME")))
 
 (defun abx-client--settle (&optional err)
   "Tell those who wait for the link that it is there, or ERR."
@@ -418,16 +440,21 @@ Whoever was connected once wants to be again."
     (setq abx-client--server (or abx-client--server '(:version "?")))
     (abx-client--failed (abx-client--failure "disconnected" "abxd closed the connection"))))
 
+(defun abx-client--give-up (connection problem)
+  "End CONNECTION because of PROBLEM.  One that has ended has told its own."
+  (when (and connection (eq connection abx-client--connection))
+    (abx-client--drop)
+    (abx-client--failed problem)))
+
 (defun abx-client--greet ()
   "Greet, follow events and get the list; then the link is ready."
   (let* ((connection abx-client--connection)
          (timer (run-at-time abx-client--hello-limit nil
                              (lambda ()
-                               (when (eq connection abx-client--connection)
-                                 (abx-client--drop)
-                                 (abx-client--failed
-                                  (abx-client--failure "daemon_unreachable" "abxd does not answer"
-                                                     "run: abx daemon restart")))))))
+                               (abx-client--give-up
+                                connection
+                                (abx-client--failure "daemon_unreachable" "abxd does not answer"
+                                                     "run: abx daemon restart"))))))
     (abx-client--send
      "daemon.hello"
      (list :client "emacs" :version abx-client-version :protocol abx-client-protocol)
@@ -435,11 +462,10 @@ Whoever was connected once wants to be again."
        (cancel-timer timer)
        (cond
         ((not (eq connection abx-client--connection)))
-        (err (abx-client--drop)
-             (abx-client--failed err))
+        (err (abx-client--give-up connection err))
         ((/= (plist-get server :protocol) abx-client-protocol)
-         (abx-client--drop)
-         (abx-client--failed
+         (abx-client--give-up
+          connection
           (abx-client--failure
            "protocol"
            (format "abxd %s speaks protocol %s, this client %s" (plist-get server :version)
@@ -449,11 +475,13 @@ Whoever was connected once wants to be again."
          (setq abx-client--server server)
          (abx-client--subscribe
           (lambda (problem)
-            (unless problem
+            (if problem
+                (abx-client--give-up connection problem)
               (abx-client--send
                "session.list" nil
                (lambda (problem list)
-                 (unless problem
+                 (if problem
+                     (abx-client--give-up connection problem)
                    (setq abx-client--pause (car abx-client--pauses)
                          abx-client--progress nil)
                    (abx-client--set-phase 'ready)
@@ -542,7 +570,10 @@ Whoever was connected once wants to be again."
     (condition-case err
         (progn
           (setq abx-client--connection (abx-client--open path))
-          (abx-client--greet))
+          (if-let ((foreign (abx-client--foreign path)))
+              (progn (abx-client--drop)
+                     (abx-client--failed foreign))
+            (abx-client--greet)))
       (file-error
        (cond
         ((or started (not abx-client--may-start))

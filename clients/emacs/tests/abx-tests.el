@@ -166,9 +166,15 @@
 
 ;; A daemon that is none.
 
+(defun t-without-events (said)
+  "The answer alone of what a pretender SAID."
+  (cl-loop for (key value) on said by #'cddr
+           unless (eq key :events) append (list key value)))
+
 (defmacro t-with-pretender (answer &rest body)
   "Run BODY with a daemon that answers METHOD and PARAMS with what ANSWER gives.
-ANSWER is a function; nil from it is no answer at all."
+ANSWER is a function; nil from it is no answer at all.  Events that it gives
+as :events come behind its answer."
   (declare (indent 1))
   `(let* ((abx-socket (make-temp-name (expand-file-name "s" t-dir)))
           (answer ,answer)
@@ -183,13 +189,16 @@ ANSWER is a function; nil from it is no answer at all."
                                  (let* ((request (json-parse-buffer :object-type 'plist))
                                         (said (funcall answer (plist-get request :method))))
                                    (when said
-                                     (let ((json (json-serialize
-                                                  (append (list :jsonrpc "2.0" :id (plist-get request :id))
-                                                          said))))
-                                       ;; Who asked may be gone by now.
-                                       (ignore-errors
-                                         (process-send-string
-                                          peer (format "Content-Length: %d\r\n\r\n%s" (length json) json))))))))))))
+                                     (dolist (each (cons (append (list :jsonrpc "2.0" :id (plist-get request :id))
+                                                                 (t-without-events said))
+                                                         (mapcar (lambda (event)
+                                                                   (list :jsonrpc "2.0" :method "event" :params event))
+                                                                 (plist-get said :events))))
+                                       (let ((json (json-serialize each)))
+                                         ;; Who asked may be gone by now.
+                                         (ignore-errors
+                                           (process-send-string
+                                            peer (format "Content-Length: %d\r\n\r\n%s" (length json) json)))))))))))))
      (abx-client-reset)
      (unwind-protect (progn ,@body)
        (abx-client-reset)
@@ -207,6 +216,22 @@ ANSWER is a function; nil from it is no answer at all."
       (should (equal (plist-get err :kind) "protocol"))
       (should (equal (plist-get err :message) "abxd 9.0.0 speaks protocol 9, this client 1")))))
 
+(ert-deftest t-b8-a-socket-of-another-user-or-in-a-directory-of-another-gets-nothing ()
+  (skip-unless (eql (user-uid) 0))
+  (let* ((heard 0)
+         (t-dir (make-temp-file (expand-file-name "theirs" t-dir) t))
+         (own (lambda (path uid) (should (eql 0 (call-process "chown" nil nil nil uid path))))))
+    (t-with-pretender (lambda (_) (cl-incf heard) nil)
+      (dolist (each (list abx-socket t-dir))
+        (funcall own each "65534")
+        (let ((err (car (t-call #'abx-refresh))))
+          (should (equal (plist-get err :kind) "daemon_unreachable"))
+          (should (equal (plist-get err :message)
+                         (format "%s belongs to user 65534, not to this one" each)))
+          (should (string-match-p "ABX_HOME" (plist-get err :hint))))
+        (funcall own each "0")))
+    (should (eql heard 0))))
+
 (ert-deftest t-b8-a-daemon-without-events-is-asked-again-after-each-command ()
   (let ((lists 0))
     (t-with-pretender (lambda (method)
@@ -219,6 +244,47 @@ ANSWER is a function; nil from it is no answer at all."
       (let ((before lists))
         (t-get #'abx-stop "x")
         (t-wait "another list" (> lists before))))))
+
+(defvar t-refuses nil "Whether the daemon that refuses does so now.")
+(defvar t-hellos 0 "Greetings that it got.")
+(defvar t-subscriptions 0 "Subscriptions that it gave.")
+
+(defun t-refusing (refused kind)
+  "A pretender that refuses the method REFUSED with KIND while `t-refuses'."
+  (setq t-refuses t t-hellos 0 t-subscriptions 0)
+  (lambda (method)
+    (cond
+     ((equal method "daemon.hello")
+      (cl-incf t-hellos)
+      '(:result (:server "abxd" :version "0.1.0" :protocol 1)))
+     ((and t-refuses (equal method refused))
+      `(:error (:code 17 :message "not now" :data (:kind ,kind))))
+     ((equal method "event.subscribe")
+      (list :result (cl-incf t-subscriptions)
+            :events `((:kind "subscribed" :seq ,t-subscriptions))))
+     ((equal method "session.rename") '(:result (:name "x") :events ((:kind "lagged" :seq 5))))
+     (t '(:result [])))))
+
+(ert-deftest t-b8-a-link-that-is-refused-something-says-so-and-is-made-again ()
+  (pcase-dolist (`(,method ,kind) '(("session.list" "internal") ("event.subscribe" "limit")))
+    (t-with-pretender (t-refusing method kind)
+      (should (equal (plist-get (car (t-call #'abx-refresh)) :kind) kind))
+      (t-wait "the loss" (eq abx-client--phase 'lost))
+      (t-wait "another attempt" (> t-hellos 1))
+      (setq t-refuses nil)
+      (t-wait "the link" (eq abx-client--phase 'ready))
+      (should (> t-subscriptions 0)))))
+
+(ert-deftest t-b8-who-fell-behind-and-may-not-subscribe-again-connects-again ()
+  (t-with-pretender (t-refusing "event.subscribe" "limit")
+    (setq t-refuses nil)
+    (t-get #'abx-refresh)
+    (setq t-refuses t)
+    (t-get #'abx-request "session.rename" '(:name "x" :new_name "y"))
+    (t-wait "the loss" (eq abx-client--phase 'lost))
+    (setq t-refuses nil)
+    (t-wait "the link" (eq abx-client--phase 'ready))
+    (should (equal t-subscriptions 2))))
 
 (ert-deftest t-b9-an-engine-that-is-away-is-an-error-with-a-hint ()
   (let ((process-environment (cons "DOCKER_HOST=unix:///no/such/engine.sock" process-environment))

@@ -78,6 +78,7 @@ h.test('unknown verbs and wrong uses say what is right', function()
 end)
 
 -- A daemon that is none: answers each request with what `answer(request)` gives, if that is anything.
+-- `answer(request, tell)`: what `tell` is given comes behind the answer, as an event.
 local function pretend(name, answer)
   local path = vim.env.ABX_TEST_DIR .. '/' .. name
   local server = vim.loop.new_pipe(false)
@@ -90,10 +91,16 @@ local function pretend(name, answer)
     peer:read_start(function(_, chunk)
       for line in (chunk or ''):gmatch('[^\n]+') do
         local request = vim.json.decode(line)
-        local said = answer(request)
+        local events = {}
+        local said = answer(request, function(event)
+          events[#events + 1] = event
+        end)
         if said then
           said.jsonrpc, said.id = '2.0', request.id
           peer:write(vim.json.encode(said) .. '\n')
+        end
+        for _, event in ipairs(events) do
+          peer:write(vim.json.encode({ jsonrpc = '2.0', method = 'event', params = event }) .. '\n')
         end
       end
     end)
@@ -127,6 +134,29 @@ h.test('a daemon of another protocol is refused with what to do', function()
   stop()
 end)
 
+h.test('a socket of another user, or in a directory of another, gets nothing', function()
+  if vim.loop.getuid() ~= 0 then
+    return
+  end
+  local heard = 0
+  local dir = vim.env.ABX_TEST_DIR .. '/theirs'
+  vim.fn.mkdir(dir)
+  local path, stop = pretend('theirs/s', function()
+    heard = heard + 1
+  end)
+  for _, each in ipairs({ path, dir }) do
+    assert(vim.loop.fs_chown(each, 65534, 65534))
+    setup({ socket = path })
+    local err = h.call(abx.refresh)
+    h.equal(err.kind, 'daemon_unreachable')
+    h.equal(err.message, each .. ' belongs to user 65534, not to this one')
+    h.matches(err.hint, 'ABX_HOME')
+    assert(vim.loop.fs_chown(each, 0, 0))
+  end
+  h.equal(heard, 0)
+  stop()
+end)
+
 h.test('a daemon without events is asked again after each command', function()
   local lists = 0
   local path, stop = pretend('older', function(request)
@@ -147,6 +177,67 @@ h.test('a daemon without events is asked again after each command', function()
   h.wait('another list', function()
     return lists > before
   end)
+  stop()
+end)
+
+-- A daemon that refuses one method for a while with an error of this kind, and counts greetings and subscriptions.
+local function refusing(name, method, kind)
+  local seen = { hellos = 0, subscriptions = 0, refuses = true }
+  local path, stop = pretend(name, function(request, tell)
+    if request.method == 'daemon.hello' then
+      seen.hellos = seen.hellos + 1
+      return { result = { server = 'abxd', version = '0.1.0', protocol = 1, pid = 1, home = '/' } }
+    elseif request.method == method and seen.refuses then
+      return { error = { code = 17, message = 'not now', data = { kind = kind } } }
+    elseif request.method == 'event.subscribe' then
+      seen.subscriptions = seen.subscriptions + 1
+      tell({ kind = 'subscribed', seq = seen.subscriptions, data = {} })
+      return { result = seen.subscriptions }
+    elseif request.method == 'session.rename' then
+      tell({ kind = 'lagged', seq = 5, data = {} })
+      return { result = {} }
+    end
+    return { result = {} }
+  end)
+  return path, stop, seen
+end
+
+for _, case in ipairs({ { 'session.list', 'internal' }, { 'event.subscribe', 'limit' } }) do
+  local method, kind = unpack(case)
+  h.test(('a link that is refused %s says so, and is made again'):format(method), function()
+    local path, stop, seen = refusing('r-' .. kind, method, kind)
+    setup({ socket = path })
+    h.equal((h.call(abx.refresh)).kind, kind)
+    h.wait('the loss', function()
+      return client.phase() == 'lost'
+    end)
+    h.wait('another attempt', function()
+      return seen.hellos > 1
+    end)
+    seen.refuses = false
+    h.wait('the link', function()
+      return client.phase() == 'ready'
+    end)
+    h.equal(seen.subscriptions > 0, true)
+    stop()
+  end)
+end
+
+h.test('who fell behind and may not subscribe again connects again', function()
+  local path, stop, seen = refusing('lagging', 'event.subscribe', 'limit')
+  seen.refuses = false
+  setup({ socket = path })
+  h.get(abx.refresh)
+  seen.refuses = true
+  h.get(abx.request, 'session.rename', {})
+  h.wait('the loss', function()
+    return client.phase() == 'lost'
+  end)
+  seen.refuses = false
+  h.wait('the link', function()
+    return client.phase() == 'ready'
+  end)
+  h.equal(seen.subscriptions, 2)
   stop()
 end)
 

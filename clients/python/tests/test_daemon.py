@@ -24,6 +24,7 @@ from abx import (
     LocalSessionStore,
     ProtocolError,
     SessionInfo,
+    SessionNotFoundError,
     errors,
 )
 from conftest import IMAGE, LIMIT, World, until
@@ -216,6 +217,30 @@ def test_events_go_on_after_the_daemon_was_killed(world: World) -> None:
         world.abx("daemon", "restart")
         save(client, "c")
         assert events.wait_for(lambda event: True, LIMIT).session == "c"
+
+
+def test_a_session_is_followed_after_it_was_renamed_while_the_daemon_was_away(world: World) -> None:
+    client = world.client()
+    save(client, "a")
+    loop = asyncio.new_event_loop()
+    asynchronous = AsyncClient(program=world.program)
+    also = asynchronous.events(session="a")
+    loop.run_until_complete(also.open())
+    with client.events(session="a") as events:
+        world.abx("daemon", "restart")
+        client.rename("a", "b")
+        save(client, "a")
+        assert events.wait_for(lambda event: True, LIMIT).kind == "session.renamed"
+        client.rename("b", "c")
+        assert events.wait_for(lambda event: True, LIMIT).session == "c", "the new a is another one"
+    for name in ("b", "c"):
+        event = loop.run_until_complete(also.wait_for(lambda event: True, LIMIT))
+        assert (event.kind, event.session) == ("session.renamed", name)
+    also.close()
+    loop.run_until_complete(asynchronous.close())
+    loop.close()
+    with pytest.raises(SessionNotFoundError):
+        client.events(session="nobody")
 
 
 def test_who_only_listens_does_not_start_a_daemon_that_was_stopped(world: World) -> None:

@@ -31,7 +31,7 @@ export function activate(context: ExtensionContext): void {
     log: (line) => log.info(line),
   });
   const table = new SessionTable(client, (line) => log.warn(line));
-  const terminals = new Terminals(() => client.socketPath, table);
+  const terminals = new Terminals(client, table);
   const tree = new SessionTree(client, table);
   const view = window.createTreeView<Node>("abx.sessions", {
     treeDataProvider: tree,

@@ -1,15 +1,16 @@
 /** The protocol part on a live daemon: without an editor, as any program of Node would use it. */
 
 import assert from "node:assert/strict";
-import { mkdirSync, readdirSync, readFileSync, symlinkSync } from "node:fs";
+import { chownSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { CancellationTokenSource } from "vscode-jsonrpc/node";
+import { CancellationTokenSource, ResponseError } from "vscode-jsonrpc/node";
 import { Client, type Progress } from "../src/client/connection";
 import { AbxError } from "../src/client/errors";
 import { startDaemon } from "../src/client/launch";
 import { socketPath } from "../src/client/paths";
 import { SessionTable } from "../src/client/sessions";
+import { RawStream } from "../src/client/stream";
 import type { Event } from "../src/protocol";
 import { FakeDaemon, IMAGE, inWorld, NO_ENGINE, PROGRAM, until, within, World } from "./support";
 
@@ -243,6 +244,41 @@ test("calls that wait when the connection is lost fail, and the next one connect
   }
 });
 
+test(
+  "a socket of another user, or in a directory of another, gets nothing",
+  { skip: process.geteuid?.() === 0 ? undefined : "only root may give a file away" },
+  async () => {
+    let heard = 0;
+    const fake = await FakeDaemon.raw((socket) => {
+      socket.on("data", () => (heard += 1));
+    });
+    const client = new Client({ name: "a test", socket: fake.socket });
+    try {
+      for (const path of [fake.socket, fake.dir]) {
+        chownSync(path, 65534, 65534);
+        const refused = (error: AbxError) => {
+          assert.equal(error.kind, "socket_foreign");
+          assert.equal(error.message, `${path} belongs to user 65534, not to this one`);
+          assert.match(error.hint ?? "", /ABX_HOME/);
+          return true;
+        };
+        await assert.rejects(within("the refusal", client.ready({ launch: true })), refused);
+        const stream = RawStream.open(fake.socket, {
+          client: "a test",
+          session: "s",
+          env: { KEY: "secret" },
+        });
+        await assert.rejects(within("the refusal", stream), refused);
+        chownSync(path, 0, 0);
+      }
+      assert.equal(heard, 0);
+    } finally {
+      client.dispose();
+      fake.dispose();
+    }
+  },
+);
+
 test("a daemon of another protocol is refused by name, and one without events is used without", async () => {
   const newer = await FakeDaemon.rpc(() => undefined, { protocol: 2, version: "9.9.9" });
   const client = new Client({ name: "a test", socket: newer.socket });
@@ -311,6 +347,33 @@ test("a subscriber that fell behind subscribes again from where it was, and list
     await until("the list", () => table.all && lists > 0);
   } finally {
     for (const one of [table, client, fake]) one.dispose();
+  }
+});
+
+test("a subscriber that fell behind and is refused connects again, and goes on from where it was", async () => {
+  const asked: unknown[] = [];
+  const fake = await FakeDaemon.rpc((rpc) => {
+    rpc.onRequest("session.list", () => []);
+    rpc.onRequest("event.subscribe", (params: unknown) => {
+      asked.push(params);
+      if (asked.length === 2) throw new ResponseError(17, "too many", { kind: "limit" });
+      const told = (seq: number, kind: string) =>
+        rpc.sendNotification("event", { seq, at: "", kind, session: null, revision: null, data: {} });
+      if (asked.length === 1) setImmediate(() => void told(7, "subscribed").then(() => told(90, "lagged")));
+      return asked.length;
+    });
+  });
+  const client = new Client({ name: "a test", socket: fake.socket });
+  const states: string[] = [];
+  client.onState(({ kind }) => states.push(kind));
+  try {
+    client.keep();
+    await until("the third subscription", () => asked.length === 3 && client.state.kind === "connected");
+    assert.deepEqual(asked, [{}, { since: 7 }, { since: 7 }]);
+    assert.deepEqual(states, ["connected", "offline", "connected"]);
+  } finally {
+    client.dispose();
+    fake.dispose();
   }
 });
 

@@ -235,6 +235,10 @@ test(
     assert.equal(editor.clipboard, "other");
     await editor.run("abx.session.history", "feature-x");
     assert.match(editor.documents[0] ?? "", /session\.created .*\(vscode \d+\)\n/);
+    for (const kind of ["terminal.opened", "exec.started"]) {
+      const [opened] = (editor.documents[0] ?? "").split("\n").filter((line) => line.includes(kind));
+      assert.match(opened ?? "", /\(vscode \d+\)$/, "a stream says the name of the greeting");
+    }
     assert.match(editor.documents[0] ?? "", /exec\.ended +sh -c echo .*, code 4\b/);
 
     // Escape deletes nothing.

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { agentSettings } from "../src/client/agents";
@@ -100,6 +100,19 @@ test("credentials of an agent are those that the settings name and this environm
     attaches: false,
     credentials: {},
   });
+});
+
+test("what the protocol document has a type for has no other one", () => {
+  const types = (text: string) =>
+    [...text.matchAll(/^export (?:interface|type) (\w+)/gm)].map(([, name]) => name ?? "");
+  const rendered = new Set(types(read("src/protocol.ts")));
+  assert.ok(rendered.has("Attention"));
+  for (const dir of ["src/client", "src/ui"]) {
+    for (const file of readdirSync(join(ROOT, dir))) {
+      const twice = types(read(`${dir}/${file}`)).filter((name) => rendered.has(name));
+      assert.deepEqual(twice, [], file);
+    }
+  }
 });
 
 test("the types are those of the protocol document", async () => {

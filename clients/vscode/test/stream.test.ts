@@ -7,6 +7,9 @@ import { AbxError } from "../src/client/errors";
 import { RawStream, type End, type Open } from "../src/client/stream";
 import { FakeDaemon, IMAGE, inWorld, NO_ENGINE, until, within, World } from "./support";
 
+const NAME = "a test";
+const S = { client: NAME, session: "s" };
+
 /** What a stream gave, and how it ended. */
 class Collected {
   readonly out: Buffer[] = [];
@@ -34,8 +37,12 @@ async function session(world: World): Promise<string> {
   return client.socketPath;
 }
 
-async function collect(world: World, path: string, open: Omit<Open, "session">): Promise<Collected> {
-  return new Collected(world.own(await RawStream.open(path, { session: "s", ...open })));
+async function collect(
+  world: World,
+  path: string,
+  open: Omit<Open, "client" | "session">,
+): Promise<Collected> {
+  return new Collected(world.own(await RawStream.open(path, { ...S, ...open })));
 }
 
 /** A terminal that remembers what it showed. */
@@ -87,7 +94,7 @@ test(
     assert.equal(echo.stdout.toString(), word);
 
     await assert.rejects(
-      RawStream.open(path, { session: "nobody", cmd: ["true"] }),
+      RawStream.open(path, { client: NAME, session: "nobody", cmd: ["true"] }),
       (error: AbxError) => error.kind === "session_not_found",
     );
     // Closing ends a command.
@@ -106,7 +113,7 @@ test(
   { skip: NO_ENGINE },
   inWorld(async (world) => {
     const path = await session(world);
-    const open = { session: "s", attach: true, terminal: "main", stdin: true, env: { PS1: "ready> " } };
+    const open = { ...S, attach: true, terminal: "main", stdin: true, env: { PS1: "ready> " } };
     const one = new Shown(world.own(new Attached(path, { ...open, tty: { cols: 91, rows: 31 } })));
     await one.attached.start();
     one.attached.write("stty size\r");
@@ -133,7 +140,7 @@ test(
   { skip: NO_ENGINE },
   inWorld(async (world) => {
     const path = await session(world);
-    const open = { session: "s", attach: true, terminal: "main", stdin: true, tty: { cols: 80, rows: 24 } };
+    const open = { ...S, attach: true, terminal: "main", stdin: true, tty: { cols: 80, rows: 24 } };
     const one = new Shown(world.own(new Attached(path, open)));
     await one.attached.start();
     one.attached.write("x=kept; echo be''fore\r");
@@ -164,7 +171,7 @@ test(
     const path = await session(world);
     const line = "seq 1 200000; echo THE''END";
     const one = new Shown(
-      world.own(new Attached(path, { session: "s", cmd: ["sh", "-c", line], tty: { cols: 80, rows: 24 } })),
+      world.own(new Attached(path, { ...S, cmd: ["sh", "-c", line], tty: { cols: 80, rows: 24 } })),
     );
     await one.attached.start();
     const ended = await until("its end", () => one.ended);
@@ -172,6 +179,53 @@ test(
     assert.match(one.text.slice(-200), /200000\r\nTHEEND\r\n/);
   }),
 );
+
+test("what is typed while the daemon is away is sent once it is back, up to a limit", async () => {
+  let back = false;
+  const typed: string[] = [];
+  const fake = await FakeDaemon.raw((socket) => {
+    if (typed.length > 0 && !back) return void socket.destroy();
+    const at = typed.push("") - 1;
+    let text = Buffer.alloc(0);
+    let opened = false;
+    socket.on("data", (bytes) => {
+      text = Buffer.concat([text, bytes]);
+      if (!opened) {
+        const end = text.indexOf("}\n");
+        if (end < 0) return;
+        text = text.subarray(end + 2);
+        opened = true;
+        socket.write('{"exec":"e","durable":true,"version":"0","protocol":1}\n');
+      }
+      while (text.length >= 5 && text.length >= 5 + text.readUInt32BE(1)) {
+        const end = 5 + text.readUInt32BE(1);
+        if (text[0] === 1) typed[at] += text.subarray(5, end).toString();
+        text = text.subarray(end);
+      }
+    });
+  });
+  const shown = new Shown(new Attached(fake.socket, { ...S, tty: { cols: 80, rows: 24 } }));
+  try {
+    shown.attached.write("early ");
+    await shown.attached.start();
+    await until("the early keys", () => typed[0] === "early ");
+    fake.hangUp();
+    await until("the loss to be seen", () => shown.states.at(-1) === "lost");
+    shown.attached.write("größe ");
+    shown.attached.write("x".repeat(60_000));
+    shown.attached.write("y".repeat(6_000));
+    shown.attached.write("not with a hole before it");
+    back = true;
+    await until("it to be back", () => shown.states.at(-1) === "open");
+    shown.attached.write(" late");
+    const wanted = `größe ${"x".repeat(60_000)} late`;
+    await until("the keys", () => typed[1]?.endsWith("late"));
+    assert.equal(typed[1], wanted);
+  } finally {
+    shown.attached.dispose();
+    fake.dispose();
+  }
+});
 
 test("frames in pieces, unknown ones and ones that are too long", async () => {
   const frame = (type: number, payload: Buffer | string) => {
@@ -213,7 +267,9 @@ test("frames in pieces, unknown ones and ones that are too long", async () => {
   });
   try {
     for (const name of ["pieces", "whole"]) {
-      const shown = new Shown(new Attached(fake.socket, { session: name, tty: { cols: 80, rows: 24 } }));
+      const shown = new Shown(
+        new Attached(fake.socket, { client: NAME, session: name, tty: { cols: 80, rows: 24 } }),
+      );
       await shown.attached.start();
       const { exit_code, reason } = await until("its end", () => shown.ended);
       assert.deepEqual([exit_code, reason, shown.text], [9, "why", "🙂"]);
@@ -223,13 +279,13 @@ test("frames in pieces, unknown ones and ones that are too long", async () => {
       ["lost", "daemon_unreachable"],
     ]) {
       const shown = new Shown(
-        new Attached(fake.socket, { session: name ?? "", tty: { cols: 80, rows: 24 } }),
+        new Attached(fake.socket, { client: NAME, session: name ?? "", tty: { cols: 80, rows: 24 } }),
       );
       await shown.attached.start();
       assert.equal((await until("its end", () => shown.ended)).error?.kind, wanted);
     }
     await assert.rejects(
-      RawStream.open(fake.socket, { session: "nonsense" }),
+      RawStream.open(fake.socket, { client: NAME, session: "nonsense" }),
       (error: AbxError) => error.kind === "protocol_error",
     );
   } finally {

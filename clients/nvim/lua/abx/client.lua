@@ -186,11 +186,14 @@ end
 
 local function subscribe(callback)
   state.conn:request('event.subscribe', { since = state.seq }, function(err, id)
-    -- A daemon without events is of use all the same: the list is asked for after each command.
+    -- A daemon without events is of use all the same: the list is asked for after each command. One that refuses them
+    -- has some, and a link without them would look alive and miss all that happens.
     state.subscription = id
-    callback(err and err.kind == 'disconnected' and err or nil)
+    callback(err and err.kind ~= 'method_not_found' and err or nil)
   end)
 end
+
+local connect, give_up
 
 local function event(params)
   if params.kind == 'progress' then
@@ -210,7 +213,12 @@ local function event(params)
   end
   if params.kind == 'lagged' then
     -- The subscription is closed; another one goes on from what was seen, and the list is the truth.
-    subscribe(function() end)
+    local conn = state.conn
+    subscribe(function(err)
+      if err then
+        give_up(conn, err)
+      end
+    end)
     refresh_soon()
     return
   end
@@ -220,8 +228,6 @@ local function event(params)
   refresh_soon()
   tell('event', params)
 end
-
-local connect
 
 local function come_back()
   if state.timer then
@@ -254,20 +260,24 @@ local function failed(err)
   settle(err)
 end
 
+-- Ends the connection for a reason better than its end. One that has ended has told its own.
+give_up = function(conn, err)
+  if conn.closed then
+    return
+  end
+  state.quiet_close = true
+  conn:close()
+  state.conn, state.refreshing = nil, false
+  failed(err)
+end
+
 -- Greets, follows events, and gets the list; then the link is ready.
 local function greet(conn)
   state.conn = conn
-  -- Ends the connection for a reason better than its end.
-  local function give_up(err)
-    state.quiet_close = true
-    conn:close()
-    state.conn = nil
-    failed(err)
-  end
   local greeted = false
   vim.defer_fn(function()
-    if not greeted and not conn.closed then
-      give_up({
+    if not greeted then
+      give_up(conn, {
         kind = 'daemon_unreachable',
         message = 'abxd does not answer',
         hint = 'run: abx daemon restart',
@@ -278,13 +288,11 @@ local function greet(conn)
   conn:request('daemon.hello', hello, function(err, server)
     greeted = true
     if err then
-      if err.kind ~= 'disconnected' then
-        give_up(err)
-      end
+      give_up(conn, err)
       return
     end
     if server.protocol ~= M.PROTOCOL then
-      give_up({
+      give_up(conn, {
         kind = 'protocol',
         message = ('abxd %s speaks protocol %d, this client %d'):format(server.version, server.protocol, M.PROTOCOL),
         hint = 'bring the older of the two up to date; then: abx daemon restart',
@@ -294,10 +302,12 @@ local function greet(conn)
     state.server = server
     subscribe(function(sub_err)
       if sub_err then
+        give_up(conn, sub_err)
         return
       end
       conn:request('session.list', nil, function(list_err, list)
         if list_err then
+          give_up(conn, list_err)
           return
         end
         state.pause = PAUSE_FIRST
@@ -403,8 +413,8 @@ connect = function(may_start)
         greet(conn)
         return
       end
-      if started or not state.may_start then
-        err.hint = 'run: abx daemon start'
+      if started or err.foreign or not state.may_start then
+        err.hint = err.hint or 'run: abx daemon start'
         failed(err)
         return
       end

@@ -1,6 +1,7 @@
 --- One connection to the daemon: JSON-RPC 2.0, one message a line, on a pipe of the editor's own loop.
 ---
 --- Knows nothing of sessions. Callbacks run where the whole of the editor's API may be used, in the order of the messages.
+local place = require('abx.place')
 local loop = vim.uv or vim.loop
 
 local M = {}
@@ -10,6 +11,9 @@ Connection.__index = Connection
 
 -- How long a daemon may take to accept, in milliseconds. It accepts at once; one that does not is stuck.
 local CONNECT_LIMIT = 5000
+
+-- The code of JSON-RPC for it, which a daemon may send without a kind of its own.
+local METHOD_NOT_FOUND = -32601
 
 local NULLS = { luanil = { object = true, array = true } }
 
@@ -27,14 +31,22 @@ function M.open(path, on, done)
   }, Connection)
   local timer = loop.new_timer()
   local settled = false
-  local settle = vim.schedule_wrap(function(err)
+  local settle = vim.schedule_wrap(function(err, foreign)
     if settled then
       return
     end
     settled = true
     timer:stop()
     timer:close()
-    if err then
+    if foreign then
+      self:drop()
+      done({
+        kind = 'daemon_unreachable',
+        message = foreign,
+        hint = "use a home of your own: require('abx').setup { home = '...' }, or ABX_HOME",
+        foreign = true,
+      })
+    elseif err then
       self:drop()
       done({ kind = 'daemon_unreachable', message = ('nobody answers on %s (%s)'):format(path, err), system = err })
     else
@@ -46,6 +58,12 @@ function M.open(path, on, done)
   end)
   local ok, failed = pcall(function()
     assert(self.pipe:connect(path, function(err)
+      -- Before anything is sent: it has secrets in it.
+      local foreign = not err and place.foreign(path)
+      if foreign then
+        settle(nil, foreign)
+        return
+      end
       if not err then
         self.pipe:read_start(function(read_err, chunk)
           self:read(read_err, chunk)
@@ -105,7 +123,7 @@ function Connection:line(line)
     local data = failed.data or {}
     callback({
       code = failed.code,
-      kind = data.kind or 'internal',
+      kind = data.kind or (failed.code == METHOD_NOT_FOUND and 'method_not_found') or 'internal',
       message = failed.message,
       hint = data.hint,
       causes = data.causes or {},

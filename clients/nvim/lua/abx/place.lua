@@ -80,6 +80,20 @@ function M.socket()
   return bindable(home .. '/daemon.sock', home)
 end
 
+--- What is wrong with a socket, or with its directory, where it is neither this user's nor root's: whoever owns one of them
+--- chooses who listens there. nil where all is well. To be asked once connected, before anything is sent.
+function M.foreign(path)
+  for _, each in ipairs({ path, path:match('^(.+)/[^/]*$') or '/' }) do
+    local stat, err = loop.fs_stat(each)
+    if not stat then
+      return ('cannot tell to whom %s belongs: %s'):format(each, err)
+    end
+    if stat.uid ~= 0 and stat.uid ~= loop.getuid() then
+      return ('%s belongs to user %d, not to this one'):format(each, stat.uid)
+    end
+  end
+end
+
 --- A command line of abx for this home and socket, as a list: no shell ever sees it.
 function M.argv(...)
   local argv = { config.values.abx }

@@ -7,7 +7,7 @@ import socket
 import time
 from typing import Any, Awaitable, Callable, Dict, Mapping, Optional
 
-from . import _launch, _wire
+from . import _launch, _peer, _wire
 from ._connection import (
     ANSWER_LIMIT,
     GREET_LIMIT,
@@ -29,8 +29,18 @@ OnMessage = Callable[[Optional[Json]], Awaitable[None]]
 async def connect(place: _launch.Place) -> socket.socket:
     """A connection to the daemon, which is started if none listens and that is wanted.
 
-    Raises :class:`DaemonUnreachableError`.
+    Raises :class:`DaemonUnreachableError`, also where what listens there is another user's.
     """
+    made = await _reach(place)
+    try:
+        _peer.check(made, place.path)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+async def _reach(place: _launch.Place) -> socket.socket:
     path = place.path
     try:
         return await _connect_once(path)

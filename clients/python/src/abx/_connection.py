@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any, Callable, Iterator, Mapping, Optional, Tuple
 
-from . import _launch, _wire
+from . import _launch, _peer, _wire
 from ._closing import Closing
 from ._exchange import FOLLOW_LIMIT, FOLLOW_PAUSE, Chunk, Exchange
 from ._version import __version__
@@ -31,8 +31,18 @@ ANSWER_LIMIT = 30.0
 def connect(place: _launch.Place) -> socket.socket:
     """A connection to the daemon, which is started if none listens and that is wanted.
 
-    Raises :class:`DaemonUnreachableError`.
+    Raises :class:`DaemonUnreachableError`, also where what listens there is another user's.
     """
+    made = _reach(place)
+    try:
+        _peer.check(made, place.path)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _reach(place: _launch.Place) -> socket.socket:
     path = place.path
     try:
         return _connect_once(path)

@@ -384,8 +384,8 @@ class AsyncClient(AsyncClosing):
         await self._do(_calls.terminal_close(session, terminal))
 
     async def open_stream(self, first: Json) -> AsyncExecStream:
-        """A raw stream with this opening."""
-        return await AsyncExecStream.open(self.place, Exchange(first))
+        """A raw stream with this opening, under this client's name."""
+        return await AsyncExecStream.open(self.place, Exchange({"client": self.name, **first}))
 
     # Files
 

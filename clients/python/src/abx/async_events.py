@@ -9,8 +9,8 @@ from typing import Callable, List, Optional, Sequence
 from . import _launch
 from ._async_connection import AsyncConnection
 from ._closing import AsyncClosing
-from .errors import AbxError, ConnectionLostError
-from .events import Following, is_passing, pause
+from .errors import AbxError, ConnectionLostError, SessionNotFoundError
+from .events import Following, is_passing, may_go_on, pause
 from .models import Event, Json
 
 #: Messages that wait to be taken. Whoever takes none has the daemon wait, and then hears what is kept from
@@ -66,8 +66,11 @@ class AsyncEventStream(AsyncClosing):
             if self._following.ended and self._connection is not None and not self._connection.ended:
                 try:
                     await self._ask(self._connection)
-                except ConnectionLostError:
-                    continue
+                except AbxError as error:
+                    if not may_go_on(error):
+                        raise
+                    await self._resubscribe(error)
+                continue
             messages = self._messages
             message = None if messages is None else await messages.get()
             if message is not None:
@@ -134,6 +137,11 @@ class AsyncEventStream(AsyncClosing):
         self._connection, self._messages = connection, messages
 
     async def _ask(self, connection: AsyncConnection) -> None:
+        if self._following.name is not None:
+            try:
+                self._following.named(await connection.call("session.get", {"name": self._following.name}))
+            except SessionNotFoundError:
+                self._following.named(None)
         self._following.subscribed(await connection.call("event.subscribe", self._following.params()))
 
     async def _resubscribe(self, error: Exception) -> None:

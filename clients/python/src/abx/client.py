@@ -378,8 +378,8 @@ class Client(Closing):
         self._do(_calls.terminal_close(session, terminal))
 
     def open_stream(self, first: Json) -> ExecStream:
-        """A raw stream with this opening."""
-        return ExecStream(self.place, Exchange(first))
+        """A raw stream with this opening, under this client's name."""
+        return ExecStream(self.place, Exchange({"client": self.name, **first}))
 
     # Files
 

@@ -11,7 +11,13 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from . import _launch
 from ._closing import Closing
 from ._connection import Connection
-from .errors import AbxError, CallTimeoutError, ConnectionLostError, DaemonUnreachableError
+from .errors import (
+    AbxError,
+    CallTimeoutError,
+    ConnectionLostError,
+    DaemonUnreachableError,
+    SessionNotFoundError,
+)
 from .models import Event, Json
 
 #: Pauses between attempts to reach a daemon that went away, in seconds; the last one repeats.
@@ -28,6 +34,13 @@ def is_passing(error: AbxError) -> bool:
     return isinstance(error, DaemonUnreachableError) or error.kind in ("shutting_down", "limit")
 
 
+def may_go_on(error: Exception) -> bool:
+    """Whether a subscription that ended so is to be made again, on another connection."""
+    if isinstance(error, AbxError) and is_passing(error):
+        return True
+    return isinstance(error, (ConnectionLostError, CallTimeoutError, OSError))
+
+
 class Following:
     """Where a subscriber is, without a socket: what to ask for next, and what a message means to it."""
 
@@ -35,10 +48,22 @@ class Following:
         #: The number of the last event that was given, or passed over by the daemon; None for from now on.
         self.since = since
         self._session = session
+        #: The session whose id is yet to be asked for.
+        self.name = session
         self._kinds = list(kinds)
         self._id: Optional[int] = None
         #: Whether the subscription has ended and is to be asked for again.
         self.ended = False
+
+    def named(self, session: Any) -> None:
+        """Takes the session of that name, or None where none has it now: then the daemon knows what is meant.
+
+        It is followed by its id from then on: on the next connection it may have another name, and another
+        session its own.
+        """
+        self.name = None
+        if isinstance(session, dict) and isinstance(session.get("id"), str):
+            self._session = session["id"]
 
     def params(self) -> Json:
         """What to ask ``event.subscribe`` for."""
@@ -116,16 +141,20 @@ class EventStream(Closing):
             try:
                 if connection is None:
                     raise ConnectionLostError("the daemon went away")
-                event = self._following.take(connection.receive(deadline))
                 if self._following.ended:
+                    # Nothing more comes until it is asked for.
                     self._ask(connection)
+                    continue
+                event = self._following.take(connection.receive(deadline))
                 if event is not None:
                     return event
             except socket.timeout:
                 return None
-            except (ConnectionLostError, CallTimeoutError, OSError) as error:
+            except (AbxError, OSError) as error:
                 if self._closed.is_set():
                     break
+                if not may_go_on(error):
+                    raise
                 if not self._resubscribe(error, deadline):
                     return None
         return None
@@ -192,6 +221,11 @@ class EventStream(Closing):
             if event is not None:
                 self._waiting.append(event)
 
+        if self._following.name is not None:
+            try:
+                self._following.named(connection.call("session.get", {"name": self._following.name}))
+            except SessionNotFoundError:
+                self._following.named(None)
         self._following.subscribed(connection.call("event.subscribe", self._following.params(), None, early))
 
     def _resubscribe(self, error: Exception, deadline: Optional[float]) -> bool:

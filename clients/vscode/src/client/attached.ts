@@ -16,8 +16,8 @@ const PIECE_MS = 8;
 /** Text that waits to be given, past which the stream is not read. */
 const MOST_WAITING_CHARACTERS = 512 * 1024;
 
-/** Keys that may wait for the terminal to be open. */
-const MOST_EARLY_CHARACTERS = 64 * 1024;
+/** Keys that may wait for the terminal to be open, or to be back, in bytes. */
+const MOST_WAITING_BYTES = 64 * 1024;
 
 export type AttachedState = "opening" | "open" | "lost" | "ended";
 
@@ -31,7 +31,7 @@ export class Attached implements Disposable {
   private flushing: NodeJS.Timeout | undefined;
   private retry: NodeJS.Timeout | undefined;
   private over = false;
-  private early: string | undefined = "";
+  private waiting: Keys | undefined = new Keys();
   private ending: Ended | undefined;
 
   /** What the terminal shows next. */
@@ -63,12 +63,13 @@ export class Attached implements Disposable {
   }
 
   /**
-   * Sends keys. Those typed before it is open wait for it; those typed while the connection is away are dropped: what
-   * they would do later is anybody's guess.
+   * Sends keys. Those typed before it is open wait for it, and so do those typed while the connection is away, as those of
+   * `abx attach` do: what they are typed for has not noticed anything.
    */
   write(text: string): void {
-    if (this.early !== undefined) this.early = (this.early + text).slice(0, MOST_EARLY_CHARACTERS);
-    else this.stream?.write(Buffer.from(text, "utf8"));
+    const bytes = Buffer.from(text, "utf8");
+    if (this.waiting) this.waiting.add(bytes);
+    else this.stream?.write(bytes);
   }
 
   resize(size: Size): void {
@@ -93,9 +94,8 @@ export class Attached implements Disposable {
     stream.onStdout((bytes) => this.give(decoder.decode(bytes, { stream: true })));
     stream.onStderr((bytes) => this.give(bytes.toString("utf8")));
     stream.onEnd((end) => this.ended(stream, end));
-    const early = this.early;
-    this.early = undefined;
-    if (early) this.write(early);
+    for (const bytes of this.waiting?.all ?? []) stream.write(bytes);
+    this.waiting = undefined;
     // It may have changed while the stream was opened.
     if (size !== this.size) stream.resize(this.size);
   }
@@ -107,6 +107,7 @@ export class Attached implements Disposable {
     const away = end.kind === "lost" || end.error.kind === "shutting_down";
     if (!away || !stream.opened.durable)
       return this.finish({ exit_code: undefined, reason: end.error.message, error: end.error });
+    this.waiting = new Keys();
     this.states.fire("lost");
     this.again(stream, FIRST_RETRY_MS);
   }
@@ -165,6 +166,18 @@ export class Attached implements Disposable {
       this.dispose();
       this.ends.fire(ended);
     }
+  }
+}
+
+/** Keys that wait. */
+class Keys {
+  readonly all: Buffer[] = [];
+  private left = MOST_WAITING_BYTES;
+
+  /** Past what does not fit nothing more is kept: it would be typed with a hole before it. */
+  add(bytes: Buffer): void {
+    this.left = bytes.length <= this.left ? this.left - bytes.length : -1;
+    if (this.left >= 0) this.all.push(bytes);
   }
 }
 

@@ -3,8 +3,7 @@
  * that it saw, and says so. It never starts the daemon unless it is told to.
  */
 
-import { stat } from "node:fs/promises";
-import { connect, type Socket } from "node:net";
+import type { Socket } from "node:net";
 import {
   CancellationToken,
   createMessageConnection,
@@ -17,9 +16,10 @@ import {
   type MessageConnection,
 } from "vscode-jsonrpc/node";
 import type { Event as AbxEvent, HelloResult, Methods } from "../protocol";
-import { AbxError, asAbxError, lostConnection, unreachable } from "./errors";
+import { dial } from "./dial";
+import { AbxError, asAbxError, lostConnection } from "./errors";
 import { startDaemon } from "./launch";
-import { isTrusted, socketPath, type Places } from "./paths";
+import { socketPath, type Places } from "./paths";
 import { PROTOCOL, VERSION } from "./version";
 
 /** First and longest wait between two attempts to connect, in milliseconds. */
@@ -90,6 +90,11 @@ export class Client implements Disposable {
 
   get state(): State {
     return this.current;
+  }
+
+  /** What this client calls itself, for raw streams too. */
+  get name(): string {
+    return this.options.name;
   }
 
   /** The socket, for raw streams. */
@@ -230,9 +235,13 @@ export class Client implements Disposable {
     const event = params as AbxEvent;
     switch (event.kind) {
       case "progress":
-        return this.advanced(params);
+        return this.advanced(event);
       case "lagged":
-        this.subscribe(link).catch((error) => this.log(asAbxError(error).text));
+        // Without events the connection would look alive and miss all that happens.
+        this.subscribe(link).catch((error) => {
+          this.log(`the events could not be followed again: ${asAbxError(error).text}`);
+          close(link);
+        });
         break;
       default:
         // Also that of `subscribed`: it tells where this daemon's numbers stand, which may be another table's.
@@ -241,10 +250,13 @@ export class Client implements Disposable {
     this.events.fire(event);
   }
 
-  /** An older daemon has the fields beside `kind` and not in `data`. */
-  private advanced(params: unknown): void {
-    const outer = params as Partial<Progress> & { op?: string; data?: Partial<Progress> & { op?: string } };
-    const { op, text, current_bytes = null, total_bytes = null } = outer.data ?? outer;
+  private advanced({ data }: AbxEvent): void {
+    const {
+      op,
+      text,
+      current_bytes = null,
+      total_bytes = null,
+    } = data as Partial<Progress> & { op?: string };
     this.progress.get(op ?? "")?.({ text: text ?? "", current_bytes, total_bytes });
   }
 
@@ -310,30 +322,6 @@ async function request<M extends keyof Methods>(
   } catch (error) {
     throw asAbxError(error);
   }
-}
-
-async function dial(path: string): Promise<Socket> {
-  if (process.platform === "win32") {
-    throw new AbxError(
-      "unsupported_platform",
-      "abx does not run on Windows itself",
-      "open the folder in WSL or over SSH",
-    );
-  }
-  const failed = (error: unknown) => unreachable(path, error as NodeJS.ErrnoException);
-  const { uid } = await stat(path).catch((error: unknown) => Promise.reject(failed(error)));
-  if (!isTrusted(uid))
-    throw new AbxError("daemon_unreachable", `${path} belongs to another user`, "abx doctor");
-  return await new Promise((done, fail) => {
-    const socket = connect(path);
-    socket.once("error", (error) => fail(failed(error)));
-    socket.once("connect", () => {
-      socket.removeAllListeners("error");
-      // What breaks later shows as the connection's close.
-      socket.on("error", () => undefined);
-      done(socket);
-    });
-  });
 }
 
 function mismatch(hello: HelloResult): AbxError {

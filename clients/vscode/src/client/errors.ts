@@ -7,6 +7,8 @@ import type { ErrorData, ErrorKind } from "../protocol";
 export type LocalKind =
   /** Nobody listens on the socket, or the connection was lost. */
   | "daemon_unreachable"
+  /** The socket, or its directory, belongs to another user: nothing was sent, and no daemon is started. */
+  | "socket_foreign"
   /** It accepts connections and does not answer. */
   | "daemon_hangs"
   /** There is no program `abx` to start the daemon with. */

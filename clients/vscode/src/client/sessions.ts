@@ -5,20 +5,14 @@ import type { Event as AbxEvent, Session } from "../protocol";
 import type { Client } from "./connection";
 import { asAbxError } from "./errors";
 
-/** Whether its agent works, waits for its user, idles or is done. Daemons that cannot tell leave it out. */
-export type Attention = "working" | "waiting" | "idle" | "done" | (string & {});
-
-/** A session with what newer daemons say of its agent. */
-export type LiveSession = Session & { attention?: Attention | null; attention_note?: string | null };
-
 /** Least time between two lists, in milliseconds: an agent may run many commands a second. */
 const LEAST_MS = 100;
 
 export class SessionTable implements Disposable {
   private readonly changes = new Emitter<void>();
-  private readonly waits = new Emitter<LiveSession>();
+  private readonly waits = new Emitter<Session>();
   private readonly mine: Disposable[];
-  private listed: LiveSession[] | undefined;
+  private listed: Session[] | undefined;
   private running: Promise<void> | undefined;
   private again = false;
   private disposed = false;
@@ -26,7 +20,7 @@ export class SessionTable implements Disposable {
   /** Fires when the sessions, or what is known of them, may have changed. */
   readonly onChange: Event<void> = this.changes.event;
   /** Fires when a session's agent begins to wait for its user. */
-  readonly onWaiting: Event<LiveSession> = this.waits.event;
+  readonly onWaiting: Event<Session> = this.waits.event;
 
   constructor(
     private readonly client: Client,
@@ -43,16 +37,16 @@ export class SessionTable implements Disposable {
   }
 
   /** Newest first; undefined while nothing is known. */
-  get all(): readonly LiveSession[] | undefined {
+  get all(): readonly Session[] | undefined {
     return this.listed;
   }
 
-  get(name: string): LiveSession | undefined {
+  get(name: string): Session | undefined {
     return this.listed?.find((session) => session.name === name);
   }
 
   /** Those whose agent waits for its user. */
-  get waiting(): LiveSession[] {
+  get waiting(): Session[] {
     return (this.listed ?? []).filter((session) => session.attention === "waiting");
   }
 
@@ -83,7 +77,7 @@ export class SessionTable implements Disposable {
     } while (this.again && !this.disposed);
   }
 
-  private take(sessions: LiveSession[]): void {
+  private take(sessions: Session[]): void {
     if (this.disposed) return;
     const before = new Map((this.listed ?? []).map((session) => [session.id, session.attention]));
     const first = this.listed === undefined;

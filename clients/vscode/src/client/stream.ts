@@ -1,9 +1,10 @@
 /** The raw stream: the bytes of one command or terminal on a connection of their own. */
 
-import { connect, type Socket } from "node:net";
+import type { Socket } from "node:net";
 import { Emitter, type Disposable, type Event } from "vscode-jsonrpc/node";
 import type { ErrorData, Size } from "../protocol";
-import { AbxError, fromWire, lostConnection, unreachable } from "./errors";
+import { dial } from "./dial";
+import { AbxError, fromWire, lostConnection } from "./errors";
 import { PROTOCOL, VERSION } from "./version";
 
 const PREFACE = "abx-stream/1\n";
@@ -20,6 +21,8 @@ const Kind = { input: 1, resize: 2, signal: 3, stdout: 65, stderr: 66, exit: 67,
 
 /** What to run, or to follow. */
 export interface Open {
+  /** What `abx history` calls this client: the name of its greeting. */
+  client: string;
   session: string;
   /** Empty for the session's shell. */
   cmd?: string[];
@@ -84,11 +87,11 @@ export class RawStream implements Disposable {
 
   /** Connects and opens. Throws what the daemon answered when it refuses. */
   static async open(path: string, open: Open): Promise<RawStream> {
-    const socket = connect(path);
+    const socket = await dial(path);
     try {
       const line = { version: VERSION, protocol: PROTOCOL, ...open };
       socket.write(PREFACE + JSON.stringify(line) + "\n");
-      const [answer, rest] = await firstLine(socket, path);
+      const [answer, rest] = await firstLine(socket);
       return new RawStream(socket, answer, rest);
     } catch (error) {
       socket.destroy();
@@ -184,16 +187,13 @@ export class RawStream implements Disposable {
 }
 
 /** The daemon's one line of JSON, and what came behind it. */
-function firstLine(socket: Socket, path: string): Promise<[Opened, Buffer]> {
+function firstLine(socket: Socket): Promise<[Opened, Buffer]> {
   return new Promise((done, fail) => {
     let bytes = Buffer.alloc(0);
     const settle = (act: () => void) => {
-      socket.off("data", data).off("error", error).off("close", close);
-      // A later error shows as the connection's close.
-      socket.on("error", () => undefined);
+      socket.off("data", data).off("close", close);
       act();
     };
-    const error = (cause: NodeJS.ErrnoException) => settle(() => fail(unreachable(path, cause)));
     const close = () => settle(() => fail(lostConnection()));
     const data = (chunk: Buffer) => {
       bytes = Buffer.concat([bytes, chunk]);
@@ -210,7 +210,7 @@ function firstLine(socket: Socket, path: string): Promise<[Opened, Buffer]> {
         done([{ exec, followed, durable, stdout_from, stderr_from, note }, bytes.subarray(end + 1)]);
       });
     };
-    socket.on("data", data).on("error", error).on("close", close);
+    socket.on("data", data).on("close", close);
   });
 }
 

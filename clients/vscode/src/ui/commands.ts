@@ -3,8 +3,8 @@
 import { commands, env, window, workspace, type Disposable } from "vscode";
 import { agentSettings } from "../client/agents";
 import type { Client } from "../client/connection";
-import type { LiveSession, SessionTable } from "../client/sessions";
-import type { SessionStartParams } from "../protocol";
+import type { SessionTable } from "../client/sessions";
+import type { Session, SessionStartParams } from "../protocol";
 import { showHistory } from "./history";
 import { operation, quick } from "./operations";
 import { askName, pickSnapshot, selected, sessionOf, wrongName, type Fits, type Target } from "./pick";
@@ -31,7 +31,7 @@ export function registerCommands(parts: Parts): Disposable[] {
 
   /** Runs `work` on the session that is meant. */
   const on =
-    (ask: string, fits: Fits, work: (session: LiveSession, target: Target) => Promise<unknown>) =>
+    (ask: string, fits: Fits, work: (session: Session, target: Target) => Promise<unknown>) =>
     async (target?: Target): Promise<void> => {
       const session = await quick(client, () => sessionOf(client, table, target, ask, fits));
       if (session) await work(session, target);
@@ -39,7 +39,7 @@ export function registerCommands(parts: Parts): Disposable[] {
 
   /** Runs `work` on each session that is selected, side by side. */
   const onEach =
-    (ask: string, fits: Fits, work: (session: LiveSession) => Promise<unknown>) =>
+    (ask: string, fits: Fits, work: (session: Session) => Promise<unknown>) =>
     async (target?: Target, all?: Node[]): Promise<void> => {
       await Promise.all(selected(target, all).map((one) => on(ask, fits, work)(one)));
     };
@@ -160,7 +160,7 @@ async function folder(): Promise<string | null | undefined> {
   return (await window.showQuickPick(items, { placeHolder: "What may the sandbox work on?" }))?.folder;
 }
 
-async function save({ client }: Parts, session: LiveSession, keep_running: boolean): Promise<void> {
+async function save({ client }: Parts, session: Session, keep_running: boolean): Promise<void> {
   const note = await window.showInputBox({
     prompt: `A note for the snapshot of ${session.name}; it may be empty`,
     placeHolder: "before the big refactoring",
@@ -174,24 +174,20 @@ async function save({ client }: Parts, session: LiveSession, keep_running: boole
     void window.showInformationMessage(`Session '${session.name}' saved (snapshot: ${saved.snapshot.name})`);
 }
 
-async function stop({ client }: Parts, { name }: LiveSession): Promise<LiveSession | undefined> {
+async function stop({ client }: Parts, { name }: Session): Promise<Session | undefined> {
   return await operation(client, `Stopping ${name}`, ({ token }) =>
     client.call("session.stop", { name }, { token }),
   );
 }
 
-async function resume(
-  { client }: Parts,
-  session: LiveSession,
-  snapshot?: string,
-): Promise<LiveSession | undefined> {
+async function resume({ client }: Parts, session: Session, snapshot?: string): Promise<Session | undefined> {
   const title = snapshot ? `Going back with ${session.name} to ${snapshot}` : `Resuming ${session.name}`;
   return await operation(client, title, (options) =>
     client.call("session.resume", { name: session.name, snapshot }, options),
   );
 }
 
-async function goBack(parts: Parts, session: LiveSession, target: Target): Promise<void> {
+async function goBack(parts: Parts, session: Session, target: Target): Promise<void> {
   const given = typeof target === "object" && target.kind === "snapshot" ? target.snapshot : undefined;
   const snapshot =
     given ??
@@ -205,7 +201,7 @@ async function goBack(parts: Parts, session: LiveSession, target: Target): Promi
     await resume(parts, session, snapshot.name);
 }
 
-async function fork(parts: Parts, session: LiveSession, target: Target): Promise<void> {
+async function fork(parts: Parts, session: Session, target: Target): Promise<void> {
   const { client, table } = parts;
   let snapshot = typeof target === "object" && target.kind === "snapshot" ? target.snapshot.name : undefined;
   if (snapshot === undefined && session.snapshots > 0) {
@@ -225,7 +221,7 @@ async function fork(parts: Parts, session: LiveSession, target: Target): Promise
 }
 
 async function remove({ client, table }: Parts, target?: Target, nodes?: Node[]): Promise<void> {
-  const sessions: LiveSession[] = [];
+  const sessions: Session[] = [];
   for (const one of selected(target, nodes)) {
     const session = await quick(client, () => sessionOf(client, table, one, "Delete which session?"));
     if (session) sessions.push(session);
@@ -253,7 +249,7 @@ async function remove({ client, table }: Parts, target?: Target, nodes?: Node[])
 }
 
 /** Shows a terminal of a session, which is resumed first if it does not run. */
-async function attach(parts: Parts, session: LiveSession, options: AttachOptions): Promise<void> {
+async function attach(parts: Parts, session: Session, options: AttachOptions): Promise<void> {
   const running = session.status === "running" ? session : await resume(parts, session);
   if (!running) return;
   const all = await quick(parts.client, () => attachOptions(parts.client, running, options));
@@ -263,7 +259,7 @@ async function attach(parts: Parts, session: LiveSession, options: AttachOptions
 /** Adds the session's agent where it is meant: because the user says so, or because its template does. */
 export async function attachOptions(
   client: Client,
-  session: LiveSession,
+  session: Session,
   options: AttachOptions,
 ): Promise<AttachOptions> {
   const all = { scrollback: settings.scrollback(), ...options };

@@ -2,15 +2,15 @@
 
 import { window, type QuickPickItem } from "vscode";
 import type { Client } from "../client/connection";
-import type { LiveSession, SessionTable } from "../client/sessions";
-import type { Snapshot } from "../protocol";
+import type { SessionTable } from "../client/sessions";
+import type { Session, Snapshot } from "../protocol";
 import type { Node } from "./tree";
 import { description, duration, icon, plain } from "./words";
 
 /** What a command may be called with: a node of the view, a session's name, or nothing. */
 export type Target = Node | string | undefined;
 
-export type Fits = (session: LiveSession) => boolean;
+export type Fits = (session: Session) => boolean;
 
 /** The session of a target, as it is now; asks when there is none. Undefined when the user does not say. */
 export async function sessionOf(
@@ -19,10 +19,10 @@ export async function sessionOf(
   target: Target,
   placeHolder: string,
   fits: Fits = () => true,
-): Promise<LiveSession | undefined> {
+): Promise<Session | undefined> {
   if (typeof target === "string") return await client.call("session.get", { name: target });
   if (target) return table.all?.find(({ id }) => id === target.session.id) ?? target.session;
-  const sessions: LiveSession[] = (await client.call("session.list", {})).filter(fits);
+  const sessions: Session[] = (await client.call("session.list", {})).filter(fits);
   if (sessions.length === 0) {
     void window.showInformationMessage("abx: there is no session that this could be done with.");
     return undefined;
@@ -45,7 +45,7 @@ export function selected(target: Target, all: readonly Node[] | undefined): Targ
 /** A snapshot of a session; `fresh` offers to take one now, which is null. */
 export async function pickSnapshot(
   client: Client,
-  session: LiveSession,
+  session: Session,
   placeHolder: string,
   fresh?: string,
 ): Promise<Snapshot | null | undefined> {

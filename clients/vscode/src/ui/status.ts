@@ -2,7 +2,8 @@
 
 import { commands, StatusBarAlignment, ThemeColor, window, type Disposable } from "vscode";
 import type { Client } from "../client/connection";
-import type { LiveSession, SessionTable } from "../client/sessions";
+import type { SessionTable } from "../client/sessions";
+import type { Session } from "../protocol";
 import { settings } from "./settings";
 import { plain } from "./words";
 
@@ -47,7 +48,7 @@ export class Status implements Disposable {
     this.item.show();
   }
 
-  private async ask(session: LiveSession): Promise<void> {
+  private async ask(session: Session): Promise<void> {
     if (!settings.notifyWaiting()) return;
     const note = session.attention_note ? `: ${plain(session.attention_note)}` : "";
     const chosen = await window.showInformationMessage(`${session.name} waits for you${note}`, "Attach");

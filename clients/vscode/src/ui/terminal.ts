@@ -10,6 +10,7 @@ import {
   type TerminalDimensions,
 } from "vscode";
 import { Attached, type Ended } from "../client/attached";
+import type { Client } from "../client/connection";
 import { asAbxError } from "../client/errors";
 import type { Open } from "../client/stream";
 import type { SessionTable } from "../client/sessions";
@@ -28,7 +29,7 @@ export interface What {
   /** The session's id: its name may change while it is shown. */
   id: string;
   title: string;
-  open: Omit<Open, "tty">;
+  open: Omit<Open, "client" | "tty">;
   /** Whether it is closed at once when it ended well, as a shell is; else a key closes it. */
   closes: boolean;
 }
@@ -48,15 +49,16 @@ export class SessionTerminal implements Pseudoterminal {
   readonly onDidChangeName = this.names.event;
 
   constructor(
-    private readonly path: () => string,
+    private readonly client: Pick<Client, "name" | "socketPath">,
     private readonly table: SessionTable,
     private readonly what: What,
   ) {}
 
   open(dimensions: TerminalDimensions | undefined): void {
     this.setDimensions(dimensions);
-    const open: Open = { stdin: true, ...this.what.open, env: { ...TERMINAL_ENV, ...this.what.open.env } };
-    const attached = new Attached(this.path(), { ...open, tty: this.size });
+    const env = { ...TERMINAL_ENV, ...this.what.open.env };
+    const open: Open = { stdin: true, ...this.what.open, client: this.client.name, env };
+    const attached = new Attached(this.client.socketPath, { ...open, tty: this.size });
     this.attached = attached;
     attached.onText((text) => {
       this.alternate.watch(text);
@@ -142,7 +144,7 @@ export class Terminals implements Disposable {
   private readonly listening: Disposable;
 
   constructor(
-    private readonly path: () => string,
+    private readonly client: Pick<Client, "name" | "socketPath">,
     private readonly table: SessionTable,
   ) {
     this.listening = window.onDidCloseTerminal((closed) => {
@@ -172,7 +174,7 @@ export class Terminals implements Disposable {
     const name = options.terminal ?? "main";
     const title = `${session}${name === "main" ? "" : `: ${name}`}${options.read_only ? " (read-only)" : ""}`;
     const open = { ...options, session, cmd: [], attach: true, terminal: name };
-    const pty = new SessionTerminal(this.path, this.table, { id, title, open, closes: true });
+    const pty = new SessionTerminal(this.client, this.table, { id, title, open, closes: true });
     return { name: title, pty, iconPath: new ThemeIcon(options.read_only ? "eye" : "vm-connect") };
   }
 
@@ -181,7 +183,7 @@ export class Terminals implements Disposable {
     const title = `${session}: ${plain(line)}`;
     // The line is the sandbox's business: it is one argument to the shell in there, and no shell out here sees it.
     const open = { session, cmd: ["sh", "-c", line] };
-    const pty = new SessionTerminal(this.path, this.table, { id, title, open, closes: false });
+    const pty = new SessionTerminal(this.client, this.table, { id, title, open, closes: false });
     const terminal = window.createTerminal({
       name: title,
       pty,

@@ -9,14 +9,14 @@ import {
   type TreeDataProvider,
 } from "vscode";
 import type { Client } from "../client/connection";
-import type { LiveSession, SessionTable } from "../client/sessions";
-import type { Snapshot, TerminalInfo } from "../protocol";
+import type { SessionTable } from "../client/sessions";
+import type { Session, Snapshot, TerminalInfo } from "../protocol";
 import { description, duration, icon, plain, tooltip } from "./words";
 
 export type Node =
-  | { kind: "session"; session: LiveSession }
-  | { kind: "terminal"; session: LiveSession; terminal: TerminalInfo }
-  | { kind: "snapshot"; session: LiveSession; snapshot: Snapshot };
+  | { kind: "session"; session: Session }
+  | { kind: "terminal"; session: Session; terminal: TerminalInfo }
+  | { kind: "snapshot"; session: Session; snapshot: Snapshot };
 
 export class SessionTree implements TreeDataProvider<Node>, Disposable {
   private readonly changed = new EventEmitter<Node | undefined>();
@@ -69,7 +69,7 @@ export class SessionTree implements TreeDataProvider<Node>, Disposable {
   }
 }
 
-function sessionItem(session: LiveSession): TreeItem {
+function sessionItem(session: Session): TreeItem {
   const has = session.status === "running" || session.snapshots > 0;
   const item = new TreeItem(
     session.name,
@@ -84,7 +84,7 @@ function sessionItem(session: LiveSession): TreeItem {
   return item;
 }
 
-function terminalItem(session: LiveSession, terminal: TerminalInfo): TreeItem {
+function terminalItem(session: Session, terminal: TerminalInfo): TreeItem {
   const item = new TreeItem(terminal.terminal, TreeItemCollapsibleState.None);
   item.id = `${session.id}/terminal/${terminal.terminal}`;
   item.description = `${program(terminal.cmd)} · ${terminal.clients} attached`;

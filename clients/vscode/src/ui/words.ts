@@ -1,7 +1,7 @@
 /** How sessions read: in the tree, in lists to pick from and in the status bar. */
 
 import { MarkdownString, ThemeColor, ThemeIcon } from "vscode";
-import type { LiveSession } from "../client/sessions";
+import type { Session } from "../protocol";
 
 const ICONS: Record<string, [icon: string, color?: string]> = {
   starting: ["loading~spin"],
@@ -22,7 +22,7 @@ const REASONS: Record<string, string> = {
   removed: "its container was removed",
 };
 
-export function icon(session: LiveSession): ThemeIcon {
+export function icon(session: Session): ThemeIcon {
   if (session.operation) return new ThemeIcon("loading~spin");
   if (session.attention === "waiting") return new ThemeIcon("bell-dot", new ThemeColor("charts.orange"));
   const [name, color] = ICONS[session.status] ?? ["question"];
@@ -30,7 +30,7 @@ export function icon(session: LiveSession): ThemeIcon {
 }
 
 /** `running · claude · waiting: may I run the tests?` */
-export function description(session: LiveSession): string {
+export function description(session: Session): string {
   const status = session.operation ? `${session.status}, ${session.operation}…` : session.status;
   const reason = session.reason ? REASONS[session.reason] : undefined;
   const note = session.attention_note ? `: ${plain(session.attention_note)}` : "";
@@ -39,7 +39,7 @@ export function description(session: LiveSession): string {
   return [reason ? `${status} (${reason})` : status, session.agent, attention].filter(Boolean).join(" · ");
 }
 
-export function tooltip(session: LiveSession, now = Date.now()): MarkdownString {
+export function tooltip(session: Session, now = Date.now()): MarkdownString {
   const rows: [string, string | null | undefined][] = [
     ["Status", description(session)],
     ["Age", duration(now - Date.parse(session.created_at))],

@@ -10,7 +10,7 @@ use crate::model::id::SessionId;
 use crate::model::session::Session;
 use crate::model::until::Until;
 use crate::proto::errors::Kind;
-use crate::proto::execs::MAIN_TERMINAL;
+use crate::proto::terminals::MAIN_TERMINAL;
 
 /// What came of waiting.
 #[derive(Debug)]

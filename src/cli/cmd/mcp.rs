@@ -9,6 +9,7 @@
 mod bound;
 mod call;
 mod leave;
+mod part;
 mod schema;
 mod server;
 mod tools;

@@ -20,6 +20,13 @@ pub(super) struct Tool {
     pub(super) shape: Shape,
 }
 
+impl Tool {
+    /// Whether a call lasts as long as a command may.
+    pub(super) fn lasts(&self) -> bool {
+        matches!(self.name, "exec_run" | "exec_wait")
+    }
+}
+
 /// What a tool does to what is there.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {

@@ -57,7 +57,7 @@ class Tools:
         assert not result.is_error, f"{name}: {result.content}"
         jsonschema.validate(result.structured_content, self.schemas[name].output_schema)
         assert json.loads(result.content[0].text) == result.structured_content
-        assert len(result.content[0].text) <= 70_000, f"{name} gave {len(result.content[0].text)} bytes"
+        assert len(result.content[0].text) <= 65_536, f"{name} gave {len(result.content[0].text)} bytes"
         return result.structured_content
 
     async def refused(self, name, /, **arguments):
@@ -121,6 +121,22 @@ async def commands(call):
             break
     assert text == "".join(f"{number}\n" for number in range(1, 20001)), len(text)
 
+    raw = await call("exec_run", session="mcp", cmd=["printf", "a\\377b"])
+    assert (raw["stdout"], raw["encoding"], raw["stdout_bytes"]) == ("Yf9i", "base64", 3), raw
+    zeros = await call("exec_run", session="mcp", cmd=["sh", "-c", "z() { head -c 30000 /dev/zero; echo end; }; z; z >&2"])
+    for stream in (zeros["stdout"], zeros["stderr"]):
+        assert stream.startswith("\0") and stream.endswith("\0end\n") and "left_out" not in zeros, zeros
+    assert zeros["truncated"] and zeros["encoding"] == "utf-8"
+
+    begun = await call("exec_start", session="mcp", cmd=["sh", "-c", "y() { yes | head -c 60000; }; y; y >&2"])
+    await call("exec_wait", id=begun["id"])
+    out, err, logs = "", "", {"ended": False}
+    while not logs["ended"]:
+        logs = await call("exec_logs", id=begun["id"], stdout_from=len(out), stderr_from=len(err))
+        out, err = out + logs["stdout"], err + logs["stderr"]
+        assert (logs["stdout_next"], logs["stderr_next"]) == (len(out), len(err)) and "left_out" not in logs, logs
+    assert out == err == "y\n" * 30000
+
     begun = await call("exec_start", session="mcp", cmd=["sleep", "1000"])
     assert (await call("exec_wait", id=begun["id"], timeout=10))["status"] == "running"
     assert (await call("exec_list", session="mcp"))["execs"][0]["id"] == begun["id"]
@@ -135,9 +151,16 @@ async def files(call):
     await call("exec_run", session="mcp", cmd=["sh", "-c", "yes | head -c 100000 > /srv/long"])
     part = await call("file_read", session="mcp", path="/srv/long", limit=1_000_000)
     assert part["truncated"] and len(part["content"]) == 32768 and part["size_bytes"] == 100000
+    await call("exec_run", session="mcp", cmd=["sh", "-c", "head -c 20000 /dev/zero > /srv/zeros"])
+    content, part = "", {"truncated": True}
+    while part["truncated"]:
+        part = await call("file_read", session="mcp", path="/srv/zeros", offset=len(content))
+        content += part["content"]
+        assert part["offset_next"] == len(content) > 0, part
+    assert content == "\0" * 20000
     assert (await call.refused("file_read", session="mcp", path="/none"))["data"]["kind"] == "file_not_found"
     listed = await call("file_list", session="mcp", path="/srv")
-    assert [entry["name"] for entry in listed["entries"]] == ["long", "new"], listed
+    assert [entry["name"] for entry in listed["entries"]] == ["long", "new", "zeros"], listed
     await call("exec_run", session="mcp", cmd=["sh", "-c", "mkdir /many; cd /many; seq 1 3000 | while read n; do : > file$n; done"])
     many = await call("file_list", session="mcp", path="/many")
     assert len(many["entries"]) + many["left_out"]["entries"] == 3000, many["left_out"]

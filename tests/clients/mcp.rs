@@ -8,7 +8,7 @@ use nix::fcntl::{Flock, FlockArg};
 use serde_json::{Value, json};
 
 use crate::support::engine::busybox_image;
-use crate::support::{Home, World};
+use crate::support::{Home, World, until};
 
 /// The SDK, and what checks results against schemas.
 const PACKAGES: [&str; 2] = ["mcp==2.3.0", "jsonschema==4.26.0"];
@@ -67,13 +67,23 @@ fn pythons_sdk_drives_sandboxes_with_the_newest_protocol_that_both_know() {
     drives("auto");
 }
 
-/// What a server without a daemon answers to these messages, and its exit code.
-fn exchange(home: &Home, messages: &[Value]) -> (Vec<Value>, Option<i32>) {
+/// How a client begins.
+fn greeting() -> [Value; 2] {
+    let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    [
+        json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}),
+        json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+    ]
+}
+
+/// What a server answers to these messages when its input is closed after them and after `before_end`, and its exit code.
+fn exchange(home: &Home, messages: &[Value], before_end: impl FnOnce()) -> (Vec<Value>, Option<i32>) {
     let mut command = home.command(env!("CARGO_BIN_EXE_abx"));
     command.args(["--no-autostart", "mcp"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().expect("abx starts");
     let mut input = child.stdin.take().expect("piped");
     messages.iter().for_each(|message| writeln!(input, "{message}").expect("it reads"));
+    before_end();
     drop(input);
     let output = child.wait_with_output().expect("it ends");
     let text = String::from_utf8(output.stdout).expect("text");
@@ -83,18 +93,13 @@ fn exchange(home: &Home, messages: &[Value]) -> (Vec<Value>, Option<i32>) {
 #[test]
 fn the_server_answers_without_a_daemon_and_a_call_says_that_there_is_none() {
     let home = Home::new();
-    assert_eq!(exchange(&home, &[]), (Vec::new(), Some(0)));
-    let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    assert_eq!(exchange(&home, &[], || ()), (Vec::new(), Some(0)));
     let call = json!({"name": "session_list", "arguments": {}});
-    let (answers, code) = exchange(
-        &home,
-        &[
-            json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}),
-            json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
-            json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}),
-            json!({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": call}),
-        ],
-    );
+    let asked = [
+        json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}),
+        json!({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": call}),
+    ];
+    let (answers, code) = exchange(&home, &[&greeting()[..], &asked].concat(), || ());
     let of = |id: u64| &answers.iter().find(|answer| answer["id"] == id).expect("an answer")["result"];
     assert_eq!(code, Some(0));
     assert_eq!(
@@ -111,4 +116,26 @@ fn the_server_answers_without_a_daemon_and_a_call_says_that_there_is_none() {
         "{error}"
     );
     assert!(!home.root().exists());
+}
+
+#[test]
+fn a_client_that_closes_its_side_ends_the_commands_that_it_waits_for_and_is_told() {
+    let Some(world) = World::new() else { return };
+    world.start("mcp");
+    let run = |id: u64, script: &str| {
+        let arguments = json!({"session": "mcp", "cmd": ["sh", "-c", script], "timeout": 0});
+        let params = json!({"name": "exec_run", "arguments": arguments});
+        json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+    };
+    let states = || {
+        let execs = world.call("exec.list", json!({"session": "mcp"}));
+        let states = execs.as_array().expect("a list").iter().map(|exec| exec["status"].clone());
+        states.collect::<Vec<_>>()
+    };
+    let begun = || until("the command to run", || (states() == ["running"]).then_some(()));
+    let asked = [&greeting()[..], &[run(2, "sleep 1000")]].concat();
+    let (answers, code) = exchange(&world.home, &asked, begun);
+    let of = |id: u64| &answers.iter().find(|answer| answer["id"] == id).expect("an answer")["result"];
+    assert_eq!((code, &of(2)["isError"]), (Some(0), &json!(true)));
+    until("the command to have ended", || (states() == ["exited"]).then_some(()));
 }

@@ -8,7 +8,9 @@
 
 mod bound;
 mod call;
+mod input;
 mod leave;
+mod part;
 mod schema;
 mod server;
 mod tools;
@@ -29,6 +31,7 @@ use crate::cli::context::Context;
 use crate::cli::failure::Failure;
 use crate::client::program_beside;
 use call::Caller;
+use input::Input;
 use server::Server;
 
 /// Most calls under way; more wait for one to end. Each is a thread and a connection.
@@ -58,7 +61,7 @@ pub(crate) fn run(context: &Context, args: McpArgs) -> Result<u8, Failure> {
         context.output.note("To have claude start it: claude mcp add abx -- abx mcp");
     }
     let connector = context.connector.calling_itself("abx mcp".to_owned());
-    let server = Server::new(Caller { connector, allowed }, args.read_only);
+    let caller = Caller { connector, allowed };
     let runtime = Builder::new_current_thread()
         .enable_all()
         // One more reads standard input where that is no pipe.
@@ -66,7 +69,10 @@ pub(crate) fn run(context: &Context, args: McpArgs) -> Result<u8, Failure> {
         .build()
         .map_err(|error| Failure::local("failed to make a runtime", &error))?;
     let served = runtime.block_on(async {
-        let running = server.serve(stdio_pipes()).await.map_err(Box::new)?;
+        let (input, output) = stdio_pipes();
+        let (input, over) = Input::new(input);
+        let server = Server::new(caller, args.read_only, over);
+        let running = server.serve((input, output)).await.map_err(Box::new)?;
         // Whatever it ended by, there is nobody left to tell.
         let _ = running.waiting().await;
         Ok(())

@@ -7,8 +7,9 @@ use std::time::Instant;
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value, json};
 
-use super::bound::{self, Kept};
+use super::bound;
 use super::leave::Leaving;
+use super::part::{self, Kept, Streams};
 use super::tools::{READ_BYTES, RUN_TIMEOUT_MS, Shape, Tool, WAIT_TIMEOUTS_MS};
 use crate::cli::context::operation_id;
 use crate::cli::failure::Failure;
@@ -47,13 +48,16 @@ impl Caller {
         hear: Hear,
     ) -> Result<Map<String, Value>, Failure> {
         self.check(tool, &mut arguments)?;
+        let offset = arguments.get("offset").and_then(Value::as_u64).unwrap_or_default();
         let mut result = if tool.shape == Shape::Run {
             self.run(arguments, leaving)?
         } else {
             shape(tool, self.call(tool, &arguments, leaving, hear)?)
         };
-        if tool.name == "exec_logs" {
-            bound::cut_logs(&mut result);
+        match tool.shape {
+            Shape::Logs => part::cut_logs(&mut result),
+            Shape::Part => part::cut_file(&mut result, offset),
+            Shape::Whole | Shape::List { .. } | Shape::Run => {}
         }
         bound::fit(&mut result);
         Ok(result)
@@ -168,15 +172,17 @@ impl Caller {
                 Frame::Error(error) => return Err(Failure::from_wire(error, None)),
             }
         };
-        let truncated = stdout.missing() + stderr.missing() > 0;
+        let bytes = (stdout.total, stderr.total);
+        let Streams { encoding, texts: [stdout, stderr], truncated } = part::write([stdout, stderr]);
         let document = json!({
             "id": stream.opened().exec,
             "exit_code": exit_code,
             "reason": reason,
-            "stdout_bytes": stdout.total,
-            "stderr_bytes": stderr.total,
-            "stdout": stdout.into_text(),
-            "stderr": stderr.into_text(),
+            "stdout_bytes": bytes.0,
+            "stderr_bytes": bytes.1,
+            "stdout": stdout,
+            "stderr": stderr,
+            "encoding": encoding,
             "truncated": truncated,
             "duration_ms": u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         });
@@ -224,5 +230,44 @@ fn into_map(method: &str, value: Value) -> Map<String, Value> {
     match value {
         Value::Object(map) => map,
         other => Map::from_iter([(method.to_owned(), other)]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tools::TOOLS;
+    use super::*;
+    use crate::client::fake::{Fake, connector};
+    use crate::proto::stream::{FrameKind, header};
+
+    fn perform(fake: &Fake, tool: &str, arguments: Value) -> Map<String, Value> {
+        let tool = TOOLS.iter().find(|known| known.name == tool).expect("a tool");
+        let Value::Object(arguments) = arguments else { panic!("no arguments") };
+        let caller = Caller { connector: connector(fake), allowed: Vec::new() };
+        let (_waiting, leaving) = Leaving::new();
+        caller.perform(tool, arguments, &leaving, Box::new(drop)).expect("a result")
+    }
+
+    #[test]
+    fn output_that_is_no_text_is_told_from_text() {
+        let frame = |kind, bytes: &[u8]| [&header(kind, bytes.len())[..], bytes].concat();
+        for (bytes, want) in [(&b"a\xffb"[..], ("base64", "Yf9i")), (b"ab", ("utf-8", "ab"))] {
+            let opened = b"{\"exec\":\"e1\",\"version\":\"9.9.9\",\"protocol\":1}\n".to_vec();
+            let exit = frame(FrameKind::Exit, b"{\"exit_code\":0}");
+            let fake = Fake::raw(&[opened, frame(FrameKind::Stdout, bytes), exit].concat());
+            let result = perform(&fake, "exec_run", json!({"session": "s", "cmd": ["x"]}));
+            assert_eq!((&result["encoding"], &result["stdout"]), (&json!(want.0), &json!(want.1)));
+            assert_eq!(result["stdout_bytes"], json!(bytes.len()));
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_file_says_where_the_next_one_begins() {
+        let content = json!({"content": "\0".repeat(20_000), "encoding": "utf-8", "size_bytes": 30_000, "truncated": false});
+        let fake = Fake::answers(&[&format!("\"result\":{content}")]);
+        let part = perform(&fake, "file_read", json!({"session": "s", "path": "/f", "offset": 10_000}));
+        let came = part["content"].as_str().expect("text").len();
+        assert!(came > 0 && came < 20_000 && part["truncated"] == true, "{came}");
+        assert_eq!(part["offset_next"], json!(10_000 + came));
     }
 }

@@ -5,7 +5,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::tools::{Shape, Tool};
+use super::bound::LEFT_OUT;
+use super::part::OFFSET_NEXT;
+use super::tools::{Shape, Tool, Words};
 use crate::proto::methods::OPENRPC;
 
 /// The protocol document.
@@ -37,8 +39,12 @@ impl Document {
 
     /// What the tool does, in words.
     pub(super) fn words(&self, tool: &Tool) -> String {
+        let more = match tool.words {
+            Words::More(more) => more,
+            Words::Own { tool, .. } => return tool.to_owned(),
+        };
         let words = self.method(tool.method)["summary"].as_str().unwrap_or_default();
-        format!("{words} {}", tool.more).trim().to_owned()
+        format!("{words} {more}").trim().to_owned()
     }
 
     /// What it takes. `hidden` is left out.
@@ -48,7 +54,13 @@ impl Document {
         let (mut properties, mut required) = (Map::new(), Vec::new());
         for param in params {
             let Some(name) = param["name"].as_str().filter(|name| taken(name)) else { continue };
-            properties.insert(name.to_owned(), self.plain(&param["schema"], Way::In));
+            let mut schema = self.plain(&param["schema"], Way::In);
+            if let Words::Own { params, .. } = tool.words
+                && let Some((_, words)) = params.iter().find(|(own, _)| *own == name)
+            {
+                schema["description"] = json!(words);
+            }
+            properties.insert(name.to_owned(), schema);
             if param["required"] == true {
                 required.push(name);
             }
@@ -65,7 +77,12 @@ impl Document {
         let Shape::List { field, keep, .. } = tool.shape else {
             let Value::Object(mut result) = result else { return Map::new() };
             if let Some(properties) = result.get_mut("properties").and_then(Value::as_object_mut) {
-                properties.insert("left_out".to_owned(), left_out());
+                properties.insert(LEFT_OUT.to_owned(), left_out());
+                if tool.shape == Shape::Part {
+                    let words = "The offset at which the next part begins.";
+                    properties
+                        .insert(OFFSET_NEXT.to_owned(), json!({"type": "integer", "description": words}));
+                }
             }
             return result;
         };
@@ -80,7 +97,7 @@ impl Document {
             items.remove("required");
         }
         let list = json!({"type": "array", "items": items});
-        let properties = [(field.to_owned(), list), ("left_out".to_owned(), left_out())];
+        let properties = [(field.to_owned(), list), (LEFT_OUT.to_owned(), left_out())];
         object(properties.into_iter().collect(), &[field], None)
     }
 
@@ -194,16 +211,17 @@ fn run_result() -> Map<String, Value> {
         "id": text("The exec's id."),
         "exit_code": integer("The command's code; 128+n when signal n ended it, 124 when its time ran out."),
         "reason": {"type": ["string", "null"], "description": "One line, when it did not end by itself."},
-        "stdout": text("Standard output; bytes that are not UTF-8 are replaced."),
+        "stdout": text("Standard output; a line in brackets says how many bytes are left out in its place."),
         "stderr": text("Standard error, likewise."),
+        "encoding": text("`utf-8`, or `base64` if either stream is not UTF-8."),
         "stdout_bytes": integer("Length of all standard output."),
         "stderr_bytes": integer("Length of all standard error."),
         "truncated": {"type": "boolean", "description": "Whether output was left out."},
         "duration_ms": integer("How long it took."),
-        "left_out": left_out(),
+        LEFT_OUT: left_out(),
     });
     let Value::Object(properties) = properties else { return Map::new() };
-    let required: Vec<String> = properties.keys().filter(|name| *name != "left_out").cloned().collect();
+    let required: Vec<String> = properties.keys().filter(|name| *name != LEFT_OUT).cloned().collect();
     object(properties, &required.iter().map(String::as_str).collect::<Vec<_>>(), None)
 }
 
@@ -236,6 +254,22 @@ mod tests {
                 for word in ["$ref", "allOf", "anyOf", "oneOf", "\"format\""] {
                     assert!(!text.contains(word), "{}: {word} in {text}", tool.name);
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_tool_does_otherwise_than_its_method_is_said_of_the_tool() {
+        let document = Document::read();
+        for tool in TOOLS {
+            let schemas = [document.input(tool, &[]), document.output(tool)].map(Value::Object);
+            let said = format!("{} {} {}", document.words(tool), schemas[0], schemas[1]);
+            for limit in ["1 MiB", "oldest first", "never if absent"] {
+                assert!(!said.contains(limit), "{}: {limit} in {said}", tool.name);
+            }
+            let Words::Own { params, .. } = tool.words else { continue };
+            for (name, words) in params {
+                assert_eq!(schemas[0]["properties"][*name]["description"], json!(words), "{}", tool.name);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The protocol's side: what the server says of itself and its tools, and calls of them.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,9 +14,10 @@ use rmcp::{RoleServer, ServerHandler};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
-use tokio::time::{MissedTickBehavior, interval_at};
+use tokio::time::{MissedTickBehavior, interval_at, sleep};
 
 use super::call::Caller;
+use super::input::Over;
 use super::leave::Leaving;
 use super::schema::Document;
 use super::tools::{Effect, TOOLS, Tool};
@@ -25,6 +27,10 @@ use crate::proto::version::VERSION;
 
 /// How often whoever waits for a call hears that it goes on. Clients give up on what is silent for a minute.
 const TICK: Duration = Duration::from_secs(5);
+
+/// How long a command may still take when the client has closed its side: whoever pipes a call in gets its answer, and clients
+/// kill a server that is still there after two seconds.
+const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// Most words of progress that wait to be sent; more are dropped, since newer ones say more.
 const MAX_PROGRESS: usize = 16;
@@ -44,19 +50,26 @@ Errors are JSON with a stable data.kind and, where there is something to do, dat
 pub(super) struct Server {
     caller: Caller,
     tools: Arc<Vec<(&'static Tool, Description)>>,
+    over: Over,
 }
 
 impl Server {
-    /// With all tools, or only those that change nothing.
-    pub(super) fn new(caller: Caller, read_only: bool) -> Self {
+    /// With all tools, or only those that change nothing. `over` is heard when no more comes from the client.
+    pub(super) fn new(caller: Caller, read_only: bool, over: Over) -> Self {
         let document = Document::read();
         let offered = TOOLS.iter().filter(|tool| !read_only || tool.effect == Effect::Reads);
         let tools = offered.map(|tool| (tool, describe(&document, tool, caller.hidden()))).collect();
-        Self { caller, tools: Arc::new(tools) }
+        Self { caller, tools: Arc::new(tools), over }
     }
 
     fn find(&self, name: &str) -> Option<&(&'static Tool, Description)> {
         self.tools.iter().find(|(tool, _)| tool.name == name)
+    }
+
+    /// Waits until nobody waits for a command any more.
+    async fn leave(&self) {
+        self.over.clone().wait().await;
+        sleep(LAST_WAIT).await;
     }
 
     async fn perform(
@@ -80,6 +93,7 @@ impl Server {
         let mut reporter = Reporter::new(&context, tool);
         let mut tick = interval_at(tokio::time::Instant::now() + TICK, TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut leave = pin!(self.leave());
         let result = loop {
             tokio::select! {
                 result = &mut call => break result,
@@ -88,6 +102,10 @@ impl Server {
                 () = context.ct.cancelled() => {
                     drop(waiting);
                     return failed(&Failure::refused("cancelled"));
+                }
+                () = &mut leave, if tool.lasts() => {
+                    drop(waiting);
+                    return failed(&Failure::refused("the client has closed its side"));
                 }
             }
         };

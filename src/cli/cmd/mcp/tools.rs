@@ -8,8 +8,8 @@ pub(super) struct Tool {
     pub(super) title: &'static str,
     /// The method that it is; what that one does, takes and gives, the protocol document says.
     pub(super) method: &'static str,
-    /// What the document does not say.
-    pub(super) more: &'static str,
+    /// What it is said to do.
+    pub(super) words: Words,
     /// Those of the method's params that it has.
     pub(super) params: &'static [&'static str],
     /// What it does to the world.
@@ -18,6 +18,13 @@ pub(super) struct Tool {
     pub(super) open_world: bool,
     /// What it gives.
     pub(super) shape: Shape,
+}
+
+impl Tool {
+    /// Whether a call lasts as long as a command may.
+    pub(super) fn lasts(&self) -> bool {
+        matches!(self.name, "exec_run" | "exec_wait")
+    }
 }
 
 /// What a tool does to what is there.
@@ -35,6 +42,19 @@ pub(super) enum Effect {
     DestroysOnce,
 }
 
+/// What a tool is said to do.
+pub(super) enum Words {
+    /// What the document says of the method, and this.
+    More(&'static str),
+    /// This, since the tool does something else than the method.
+    Own {
+        /// Of the tool.
+        tool: &'static str,
+        /// Of those of its params that are something else, too.
+        params: &'static [(&'static str, &'static str)],
+    },
+}
+
 /// What becomes of a method's result.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
@@ -49,6 +69,10 @@ pub(super) enum Shape {
         /// Whether it is turned round, so that what is left out of a long one is the oldest.
         turn: bool,
     },
+    /// It is output of a command: as much of each stream as fits, and where to ask on.
+    Logs,
+    /// It is a part of a file: as much as fits, and where the next one begins.
+    Part,
     /// The method is not called: the command runs on a raw stream, which ends it when its caller leaves.
     Run,
 }
@@ -103,7 +127,7 @@ pub(super) const TOOLS: &[Tool] = &[
         name: "session_list",
         title: "List sandbox sessions",
         method: "session.list",
-        more: "session_get has everything about one.",
+        words: Words::More("session_get has everything about one."),
         params: &["status", "agent"],
         effect: Effect::Reads,
         open_world: false,
@@ -113,7 +137,7 @@ pub(super) const TOOLS: &[Tool] = &[
         name: "session_get",
         title: "Show a session",
         method: "session.get",
-        more: "",
+        words: Words::More(""),
         params: &["name"],
         effect: Effect::Reads,
         open_world: false,
@@ -123,7 +147,7 @@ pub(super) const TOOLS: &[Tool] = &[
         name: "session_start",
         title: "Start a new session",
         method: "session.start",
-        more: "The image is pulled if it is not there yet, which may take minutes.",
+        words: Words::More("The image is pulled if it is not there yet, which may take minutes."),
         params: &[
             "name",
             "agent",
@@ -148,7 +172,7 @@ pub(super) const TOOLS: &[Tool] = &[
         name: "session_stop",
         title: "Stop a session",
         method: "session.stop",
-        more: "Programs that run in it end; session_resume brings it back with its files.",
+        words: Words::More("Programs that run in it end; session_resume brings it back with its files."),
         params: &["name", "grace_ms"],
         effect: Effect::DestroysOnce,
         open_world: false,
@@ -158,7 +182,9 @@ pub(super) const TOOLS: &[Tool] = &[
         name: "session_save",
         title: "Save a session as a snapshot",
         method: "session.save",
-        more: "Without keep_running the programs that run in it end, and it is `saved` afterwards.",
+        words: Words::More(
+            "Without keep_running the programs that run in it end, and it is `saved` afterwards.",
+        ),
         params: &["name", "snapshot", "note", "keep_running"],
         effect: Effect::Destroys,
         open_world: false,
@@ -168,7 +194,7 @@ pub(super) const TOOLS: &[Tool] = &[
         name: "session_resume",
         title: "Resume a session",
         method: "session.resume",
-        more: "A session that runs is left as it is.",
+        words: Words::More("A session that runs is left as it is."),
         params: &["name", "snapshot"],
         effect: Effect::AddsOnce,
         open_world: false,
@@ -178,7 +204,7 @@ pub(super) const TOOLS: &[Tool] = &[
         name: "session_fork",
         title: "Fork a session",
         method: "session.fork",
-        more: "The one that is forked goes on as it is.",
+        words: Words::More("The one that is forked goes on as it is."),
         params: &["name", "new_name", "snapshot"],
         effect: Effect::Adds,
         open_world: false,
@@ -188,7 +214,7 @@ pub(super) const TOOLS: &[Tool] = &[
         name: "session_delete",
         title: "Delete a session with its files",
         method: "session.delete",
-        more: "This cannot be undone.",
+        words: Words::More("This cannot be undone."),
         params: &["name", "keep_snapshots"],
         effect: Effect::DestroysOnce,
         open_world: false,
@@ -198,9 +224,15 @@ pub(super) const TOOLS: &[Tool] = &[
         name: "exec_run",
         title: "Run a command in a session",
         method: "exec.run",
-        more: "For a line of shell: [\"sh\", \"-c\", LINE]. Of long output the beginning and the end are kept. \
-               Killed after 120000 ms unless `timeout` says otherwise (0 is never); for what runs on, use \
-               exec_start.",
+        words: Words::Own {
+            tool: "Runs a command to its end and gives its output: of each stream at most 24 KiB of JSON, of a longer one \
+                   the beginning and the end. A command's own failure is a result, not an error. For a line of \
+                   shell: [\"sh\", \"-c\", LINE]. For what runs on, use exec_start.",
+            params: &[(
+                "timeout",
+                "Kill it after this many milliseconds, 120000 if absent, never if 0; the exit code is then 124.",
+            )],
+        },
         params: &["session", "cmd", "env", "cwd", "user", "stdin", "timeout"],
         effect: Effect::Destroys,
         open_world: true,
@@ -210,7 +242,7 @@ pub(super) const TOOLS: &[Tool] = &[
         name: "exec_start",
         title: "Start a command in the background",
         method: "exec.start",
-        more: "exec_logs gives its output, exec_wait waits for its end, exec_kill ends it.",
+        words: Words::More("exec_logs gives its output, exec_wait waits for its end, exec_kill ends it."),
         params: &["session", "cmd", "env", "cwd", "user", "timeout", "key"],
         effect: Effect::Destroys,
         open_world: true,
@@ -220,7 +252,10 @@ pub(super) const TOOLS: &[Tool] = &[
         name: "exec_list",
         title: "List commands",
         method: "exec.list",
-        more: "Here: newest first.",
+        words: Words::Own {
+            tool: "Lists commands, newest first: those that run, and the last 200 of each session that have ended.",
+            params: &[],
+        },
         params: &["session"],
         effect: Effect::Reads,
         open_world: false,
@@ -230,19 +265,29 @@ pub(super) const TOOLS: &[Tool] = &[
         name: "exec_logs",
         title: "Read a command's output",
         method: "exec.logs",
-        more: "Here: at most 24 KiB per stream. While `ended` is false there is or will be more: ask on with \
-               stdout_from = stdout_next and stderr_from = stderr_next.",
+        words: Words::Own {
+            tool: "Gives output of a command as far as it is kept, at most 24 KiB of JSON per stream at once. While `ended` \
+                   is false there is or will be more: ask on with stdout_from = stdout_next and stderr_from = \
+                   stderr_next.",
+            params: &[],
+        },
         params: &["id", "stdout_from", "stderr_from"],
         effect: Effect::Reads,
         open_world: false,
-        shape: Shape::Whole,
+        shape: Shape::Logs,
     },
     Tool {
         name: "exec_wait",
         title: "Wait for a command's end",
         method: "exec.wait",
-        more: "At most 60000 ms unless `timeout` says otherwise, and never over 600000; then `status` still is \
-               `running`.",
+        words: Words::Own {
+            tool: "Waits for a command's end, or for some time: then `status` still is `running`.",
+            params: &[(
+                "timeout",
+                "Give up after this many milliseconds, and tell how it stands; 60000 if absent, and never more than \
+                 600000.",
+            )],
+        },
         params: &["id", "timeout"],
         effect: Effect::Reads,
         open_world: false,
@@ -252,7 +297,7 @@ pub(super) const TOOLS: &[Tool] = &[
         name: "exec_kill",
         title: "End a command",
         method: "exec.kill",
-        more: "",
+        words: Words::More(""),
         params: &["id", "signal"],
         effect: Effect::DestroysOnce,
         open_world: false,
@@ -262,18 +307,22 @@ pub(super) const TOOLS: &[Tool] = &[
         name: "file_read",
         title: "Read a file of a session",
         method: "file.read",
-        more: "Here: at most 32768 bytes at once. While `truncated` is true, go on at `offset` plus the bytes \
-               that came.",
+        words: Words::Own {
+            tool: "Gives a part of a file of a sandbox, at most 32768 bytes at once, and fewer where JSON has to \
+                   write them long. The session may be running, paused, stopped or saved. While `truncated` is \
+                   true, go on with offset = offset_next.",
+            params: &[("limit", "Most bytes to give; 32768 if absent, and never more.")],
+        },
         params: &["session", "path", "offset", "limit"],
         effect: Effect::Reads,
         open_world: false,
-        shape: Shape::Whole,
+        shape: Shape::Part,
     },
     Tool {
         name: "file_write",
         title: "Write a file into a session",
         method: "file.write",
-        more: "",
+        words: Words::More(""),
         params: &["session", "path", "content", "encoding", "mode", "create_dirs"],
         effect: Effect::DestroysOnce,
         open_world: false,
@@ -283,7 +332,7 @@ pub(super) const TOOLS: &[Tool] = &[
         name: "file_list",
         title: "List a directory of a session",
         method: "file.list",
-        more: "",
+        words: Words::More(""),
         params: &["session", "path"],
         effect: Effect::Reads,
         open_world: false,
@@ -293,7 +342,7 @@ pub(super) const TOOLS: &[Tool] = &[
         name: "snapshot_list",
         title: "List snapshots",
         method: "snapshot.list",
-        more: "",
+        words: Words::More(""),
         params: &["name"],
         effect: Effect::Reads,
         open_world: false,
@@ -303,7 +352,7 @@ pub(super) const TOOLS: &[Tool] = &[
         name: "snapshot_delete",
         title: "Delete snapshots",
         method: "snapshot.delete",
-        more: "A snapshot may be the only copy of a session's files. This cannot be undone.",
+        words: Words::More("A snapshot may be the only copy of a session's files. This cannot be undone."),
         params: &["snapshots"],
         effect: Effect::DestroysOnce,
         open_world: false,

@@ -8,11 +8,12 @@
 //! | [`proto`] | wire types | nothing of ours |
 //! | [`model`] | what a session is, what may happen to it, what follows | nothing of ours |
 //! | [`store`] | the session table: one writing thread, a published view | model |
-//! | [`engine`] | the connection to what runs sandboxes | model |
+//! | [`engine`] | the connection to what runs sandboxes | model; the one in memory also tarball |
 //! | [`daemon`] | order of start and stop, the driver, the socket, the methods | all but client and cli |
 //! | [`guest`] | what runs as PID 1 in a sandbox; the daemon may see [`guest::wire`] of it | nothing of ours |
 //! | [`client`] | finding or starting the daemon, calls | proto, paths |
-//! | [`cli`] | the command line, `abx mcp` included | client, proto, config, paths |
+//! | [`cli`] | the command line, `abx mcp` included | client, proto, config, paths, tarball |
+//! | [`tarball`] | reading tar streams | nothing of ours |
 //! | [`fault`] | points where tests interfere | nothing of ours but paths |
 //!
 //! A test reads the `use` lines and fails on any other edge.
@@ -46,3 +47,5 @@ pub mod paths;
 pub mod proto;
 #[cfg(feature = "host")]
 pub mod store;
+#[cfg(feature = "host")]
+pub mod tarball;

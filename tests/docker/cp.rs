@@ -1,5 +1,7 @@
 //! `abx cp` and `file.*` on the real engine.
 
+mod names;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};

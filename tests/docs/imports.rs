@@ -24,6 +24,7 @@ const RULES: &[Rule] = &[
     Rule { place: "paths", ours: &["config"], outside: &[&["directories", "nix", "thiserror"]] },
     Rule { place: "config", ours: &["paths"], outside: &[&["humantime", "serde", "thiserror", "toml"]] },
     Rule { place: "fault", ours: &["paths"], outside: &[&["nix", "tokio"]] },
+    Rule { place: "tarball", ours: &[], outside: &[&["base64", "tar"]] },
     Rule { place: "proto", ours: &[], outside: &[&["schemars", "serde", "serde_json"]] },
     Rule { place: "model", ours: &[], outside: &[&["thiserror", "unicode_normalization"]] },
     Rule {
@@ -32,19 +33,15 @@ const RULES: &[Rule] = &[
         outside: &[&["rusqlite", "serde_json", "thiserror", "tokio::sync", "tokio::task_local", "tracing"]],
     },
     Rule { place: "engine", ours: &["model"], outside: &[ENGINE] },
-    Rule { place: "engine/fake", ours: &["model"], outside: &[ENGINE, &["tar"]] },
+    Rule { place: "engine/fake", ours: &["model", "tarball"], outside: &[ENGINE, &["tar"]] },
     Rule { place: "engine/docker", ours: &["model"], outside: &[ENGINE, &["bollard", "tar"]] },
     Rule { place: "daemon", ours: DAEMON_OURS, outside: &[DAEMON] },
     Rule { place: "daemon/rpc", ours: RPC_OURS, outside: &[DAEMON] },
     Rule { place: "guest", ours: &[], outside: &[GUEST] },
     Rule { place: "client", ours: &["paths", "proto"], outside: &[CLIENT] },
-    Rule { place: "cli", ours: &["client", "config", "paths", "proto"], outside: &[CLI] },
+    Rule { place: "cli", ours: CLI_OURS, outside: &[CLI] },
     // The protocol of its own makers needs a runtime; no other command has one.
-    Rule {
-        place: "cli/cmd/mcp",
-        ours: &["client", "config", "paths", "proto"],
-        outside: &[CLI, &["rmcp", "tokio"]],
-    },
+    Rule { place: "cli/cmd/mcp", ours: CLI_OURS, outside: &[CLI, &["rmcp", "tokio"]] },
     Rule { place: "bin/abx", ours: &["cli"], outside: &[&["clap"]] },
     Rule { place: "bin/abx-mcp", ours: &["cli"], outside: &[] },
     Rule { place: "bin/abx-init", ours: &["guest"], outside: &[] },
@@ -71,7 +68,7 @@ const ENGINE: &[&str] = &[
 ];
 
 const DAEMON_OURS: &[&str] =
-    &["config", "engine", "fault", "guest::wire", "model", "paths", "proto", "store"];
+    &["config", "engine", "fault", "guest::wire", "model", "paths", "proto", "store", "tarball"];
 
 /// A handler reaches table and engine through the driver's handle alone.
 const RPC_OURS: &[&str] = &["config", "daemon", "fault", "guest::wire", "model", "paths", "proto"];
@@ -107,6 +104,8 @@ const GUEST: &[&str] = &["nix", "rustix", "shpool_vterm", "unicode_width"];
 
 /// Blocking std: a runtime would show in the start of every command.
 const CLIENT: &[&str] = &["nix", "rustix", "serde", "serde_json", "signal_hook", "thiserror"];
+
+const CLI_OURS: &[&str] = &["client", "config", "paths", "proto", "tarball"];
 
 const CLI: &[&str] = &[
     "base64",

@@ -10,6 +10,7 @@ use tokio::task::spawn_blocking;
 use crate::daemon::failure::Failure;
 use crate::engine::{Archive, EngineError};
 use crate::proto::errors::Kind;
+use crate::tarball::{self, Plain};
 
 /// Chunks that wait for the reader; past them the engine waits.
 const QUEUE_CHUNKS: usize = 4;
@@ -44,10 +45,10 @@ impl Read for Chunks {
 pub(super) async fn unpack<T, F>(mut archive: Archive, reader: F) -> Result<T, Failure>
 where
     T: Send + 'static,
-    F: FnOnce(tar::Archive<Chunks>) -> Result<T, Refusal> + Send + 'static,
+    F: FnOnce(tar::Archive<Plain<Chunks>>) -> Result<T, Refusal> + Send + 'static,
 {
     let (chunks, queue) = mpsc::channel(QUEUE_CHUNKS);
-    let reading = spawn_blocking(move || reader(tar::Archive::new(Chunks { queue, rest: Bytes::new() })));
+    let reading = spawn_blocking(move || reader(tarball::archive(Chunks { queue, rest: Bytes::new() })));
     let mut broken: Option<EngineError> = None;
     while let Some(next) = archive.next().await {
         match next {

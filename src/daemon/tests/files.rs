@@ -199,7 +199,7 @@ async fn a_copy_out_names_what_comes_and_ends_with_its_last_frame() {
             (kind, _) => break assert_eq!(kind, FrameKind::Exit),
         }
     }
-    let mut archive = tar::Archive::new(&tar[..]);
+    let mut archive = crate::tarball::archive(&tar[..]);
     let mut entry = archive.entries().expect("entries").next().expect("one").expect("whole");
     let mut content = Vec::new();
     entry.read_to_end(&mut content).expect("read");

@@ -10,6 +10,7 @@ use tar::{EntryType, Header};
 use super::FakeEngine;
 use super::world::State;
 use crate::engine::{Archive, EngineError, FileKind, PathStat, SandboxDefaults};
+use crate::tarball;
 
 /// When everything was changed, in seconds since 1970-01-01 UTC.
 const MODIFIED_S: u64 = 1_700_000_000;
@@ -166,7 +167,7 @@ fn pack(files: &[(String, FakeFile)]) -> std::io::Result<Vec<u8>> {
 
 fn unpack(bytes: &[u8]) -> std::io::Result<Vec<(String, FakeFile)>> {
     let mut all = Vec::new();
-    for entry in tar::Archive::new(bytes).entries()? {
+    for entry in tarball::archive(bytes).entries()? {
         let mut entry = entry?;
         let header = entry.header();
         let (mode, owner) = (header.mode()?, (header.uid()?, header.gid()?));

@@ -6,11 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 
 use tar::{Builder, EntryType, Header};
 
+use crate::tarball;
+
 /// Bytes of a name that fit a header of the oldest kind.
 const SHORT_NAME_BYTES: usize = 100;
-
-/// The name under which GNU tar writes a name that does not fit.
-const LONG_NAME: &[u8] = b"././@LongLink";
 
 /// How entries are renamed on their way.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,15 +101,7 @@ pub(super) fn append<W: Write>(
 }
 
 fn append_long<W: Write>(builder: &mut Builder<W>, kind: EntryType, name: &[u8]) -> io::Result<()> {
-    let mut header = Header::new_gnu();
-    if let Some(gnu) = header.as_gnu_mut() {
-        put(&mut gnu.name, LONG_NAME);
-    }
-    header.set_entry_type(kind);
-    header.set_mode(0o644);
-    header.set_size(name.len() as u64 + 1);
-    header.set_cksum();
-    builder.append(&header, name.chain(&[0][..]))
+    builder.get_mut().write_all(&tarball::extension(kind, &[name, &[0]].concat()))
 }
 
 fn put(slot: &mut [u8; SHORT_NAME_BYTES], bytes: &[u8]) {
@@ -154,7 +145,7 @@ mod tests {
                 .expect("written");
         }
         let bytes = builder.into_inner().expect("whole");
-        let mut archive = tar::Archive::new(&bytes[..]);
+        let mut archive = tarball::archive(&bytes[..]);
         let mut read = Vec::new();
         for entry in archive.entries().expect("entries") {
             let entry = entry.expect("an entry");

@@ -8,6 +8,7 @@ use tar::{Builder, Entry, EntryType, Header};
 use super::entry::{self, Names, append, prefixed};
 use super::watch::{Exactly, Watch, Watched};
 use crate::proto::copy::Owner;
+use crate::tarball;
 
 /// Extensions of an entry that are passed on: what a file may do beyond its mode, as capabilities.
 const PASSED_EXTENSIONS: &str = "SCHILY.xattr.";
@@ -24,7 +25,7 @@ pub(super) fn pass<W: Write>(
     watch: &mut Watch<'_>,
 ) -> io::Result<W> {
     let mut builder = Builder::new(to);
-    for entry in tar::Archive::new(from).entries()? {
+    for entry in tarball::archive(from).entries()? {
         let entry = entry::read(entry)?;
         let parts = names.place(&entry.path_bytes())?;
         let kind = entry.header().entry_type();
@@ -88,14 +89,7 @@ fn link(
 }
 
 fn extensions(entry: &mut Entry<'_, impl Read>) -> io::Result<Vec<(String, Vec<u8>)>> {
-    let mut passed = Vec::new();
-    for extension in entry.pax_extensions()?.into_iter().flatten() {
-        let extension = extension?;
-        if let Ok(key) = extension.key()
-            && key.starts_with(PASSED_EXTENSIONS)
-        {
-            passed.push((key.to_owned(), extension.value_bytes().to_vec()));
-        }
-    }
-    Ok(passed)
+    let mut all = tarball::extensions(entry)?;
+    all.retain(|(key, _)| key.starts_with(PASSED_EXTENSIONS));
+    Ok(all)
 }

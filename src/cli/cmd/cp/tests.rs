@@ -56,7 +56,7 @@ fn listed(bytes: &[u8]) -> Vec<(EntryType, String, String)> {
     let text = |bytes: Option<std::borrow::Cow<'_, [u8]>>| {
         bytes.map(|b| String::from_utf8_lossy(&b).into_owned()).unwrap_or_default()
     };
-    let mut archive = tar::Archive::new(bytes);
+    let mut archive = crate::tarball::archive(bytes);
     let entries = archive.entries().expect("entries").map(|entry| entry.expect("an entry"));
     entries
         .map(|e| (e.header().entry_type(), text(Some(e.path_bytes())), text(e.link_name_bytes())))
@@ -124,6 +124,48 @@ fn nothing_is_written_outside_whatever_the_archive_says() {
         assert_eq!(left, ["secret"], "attack {at}");
         assert_eq!(fs::metadata(outside.join("secret")).expect("there").nlink(), 1, "attack {at}");
     }
+}
+
+/// A file or link whose name and link stand in records, as the engine writes them.
+fn recorded(kind: EntryType, records: &[(&str, &str)], content: &[u8]) -> Vec<u8> {
+    let mut builder = Builder::new(Vec::new());
+    let records = records.iter().map(|(key, value)| (*key, value.as_bytes()));
+    builder.append_pax_extensions(records).expect("written");
+    let mut header = Header::new_ustar();
+    header.set_entry_type(kind);
+    header.set_path("cut").expect("short");
+    header.set_mode(0o644);
+    header.set_mtime(1);
+    header.set_size(content.len() as u64);
+    header.set_cksum();
+    builder.append(&header, content).expect("written");
+    builder.into_inner().expect("whole")
+}
+
+#[test]
+fn names_in_records_are_taken_whole_and_leave_nothing() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let inside = dir.path().join("in");
+    fs::create_dir(&inside).expect("made");
+    let put = |bytes: &[u8]| unpack(bytes, &inside, names(false, None)).0;
+    put(&recorded(FILE, &[("path", "d\nü/é\nx")], b"one")).expect("unpacked");
+    put(&recorded(SYMLINK, &[("path", "l\nü"), ("linkpath", "é\n22 linkpath=/etc/evil\n")], b""))
+        .expect("unpacked");
+    assert_eq!(fs::read(inside.join("d\nü/é\nx")).expect("read"), b"one");
+    let link = fs::read_link(inside.join("l\nü")).expect("a link");
+    assert_eq!(link, Path::new("é\n22 linkpath=/etc/evil\n"));
+    let absolute = format!("{}/x\n", dir.path().display());
+    for (kind, path, link) in [
+        (FILE, "d\n/../../ü\nx", ""),
+        (FILE, absolute.as_str(), ""),
+        (FILE, "x\n\0", ""),
+        (LINK, "x\n", "../ü\nx"),
+        (LINK, "x\n", "/etc/passwd\n"),
+    ] {
+        put(&recorded(kind, &[("path", path), ("linkpath", link)], b"")).expect_err(path);
+    }
+    assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 1);
+    assert_eq!(fs::read_dir(&inside).expect("read").count(), 2);
 }
 
 #[test]
@@ -195,7 +237,7 @@ fn a_tree_is_packed_with_its_links_as_links_and_without_its_pipes() {
     ];
     assert_eq!(listed(&bytes), want);
     assert_eq!(skipped, ["top/pipe: it is a device, a pipe or a socket"]);
-    let mut packed = tar::Archive::new(&bytes[..]);
+    let mut packed = crate::tarball::archive(&bytes[..]);
     for entry in packed.entries().expect("entries") {
         let header = entry.expect("an entry").header().clone();
         assert_eq!((header.uid().expect("uid"), header.gid().expect("gid")), (1234, 5678));

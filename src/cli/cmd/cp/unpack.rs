@@ -15,6 +15,7 @@ use tar::{Entry, EntryType};
 use super::beneath::{self, Root};
 use super::entry::{self, Names, about, joined};
 use super::watch::Watch;
+use crate::tarball;
 
 /// Permission bits that are taken over. Those that change the user are not: who wrote the file is not who copies it.
 const KEPT_MODE: u32 = 0o777;
@@ -40,7 +41,7 @@ impl<'w, 'a> Unpacker<'w, 'a> {
     /// # Errors
     /// The first that comes, with the name of the file that it is about. What was unpacked before it stays.
     pub(super) fn unpack(mut self, from: impl Read) -> io::Result<()> {
-        let mut archive = tar::Archive::new(from);
+        let mut archive = tarball::archive(from);
         for entry in archive.entries()? {
             let mut entry = entry::read(entry)?;
             let name = entry.path_bytes().into_owned();

@@ -12,9 +12,20 @@ local function say(message, level)
   vim.notify(message, level or vim.log.levels.INFO, { title = 'abx' })
 end
 
+-- Whether nobody put something of their own in the place of Neovim's vim.notify.
+local function notify_is_plain()
+  return debug.getinfo(vim.notify, 'S').source:match('vim/_editor%.lua$') ~= nil
+end
+
 --- Shows an error of abx.
 function M.show_error(err)
-  say(text.failure(err), vim.log.levels.ERROR)
+  local message = text.failure(err)
+  if notify_is_plain() then
+    -- Neovim 0.7 writes errors line by line, and the last of three or more, the hint, is never seen.
+    vim.api.nvim_echo({ { message, 'ErrorMsg' } }, true, {})
+  else
+    say(message, vim.log.levels.ERROR)
+  end
 end
 
 -- Gives the result to the caller, or tells the user.

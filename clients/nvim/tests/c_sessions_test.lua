@@ -55,6 +55,22 @@ h.test('the list shows a session from its start, and each change by another clie
   assert(not list_text():match('\ntwo '))
 end)
 
+h.test('the first list that a new editor shows has the cursor on the first session', function()
+  vim.cmd('bwipeout! ' .. vim.fn.bufnr(list.NAME))
+  -- As in an editor that has just begun: the list is not known yet when its buffer is shown.
+  abx.setup({ abx = vim.env.ABX_TEST_ABX, start = { image = image }, connect = false })
+  h.equal(client.sessions(), {})
+  list.open()
+  h.wait('the list', function()
+    return list_text():match('\none ')
+  end)
+  h.equal((list.current() or {}).name, 'one')
+  -- Whoever goes to the heading afterwards stays there.
+  vim.api.nvim_win_set_cursor(0, { 1, 0 })
+  h.get(abx.refresh)
+  h.equal(vim.api.nvim_win_get_cursor(0)[1], 1)
+end)
+
 h.test('the cursor stays on its session while the list changes', function()
   local row = vim.fn.search('^one ', 'w')
   assert(row > 0)

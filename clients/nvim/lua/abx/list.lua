@@ -102,6 +102,10 @@ end
 
 local buffer, rows_of
 
+-- Whether the list has shown no session since it was opened: the first list may come later than the buffer, and the cursor
+-- then goes to the first session, for which the keys are.
+local fresh = true
+
 local function draw()
   if not (buffer and vim.api.nvim_buf_is_valid(buffer)) then
     return
@@ -112,6 +116,9 @@ local function draw()
   for _, win in ipairs(vim.fn.win_findbuf(buffer)) do
     local at = vim.api.nvim_win_get_cursor(win)
     cursors[win] = { id = rows_of and rows_of[at[1]] or '', line = at[1], column = at[2] }
+    if fresh and at[1] < FIRST then
+      cursors[win].line = FIRST
+    end
   end
   window.write(buffer, 0, -1, lines)
   vim.api.nvim_buf_clear_namespace(buffer, space, 0, -1)
@@ -130,6 +137,7 @@ local function draw()
     line = math.max(1, math.min(line, #lines))
     vim.api.nvim_win_set_cursor(win, { line, cursor.column })
   end
+  fresh = fresh and #client.sessions() == 0
 end
 
 --- The session under the cursor.
@@ -286,10 +294,8 @@ function M.open()
   window.show(buffer, config.values.list.open)
   vim.wo.wrap = false
   vim.wo.cursorline = true
+  fresh = true
   draw()
-  if vim.api.nvim_win_get_cursor(0)[1] < FIRST and vim.api.nvim_buf_line_count(buffer) >= FIRST then
-    vim.api.nvim_win_set_cursor(0, { FIRST, 0 })
-  end
   client.refresh(function() end)
   return buffer
 end

@@ -63,3 +63,28 @@ h.test('an error of several lines is shown whole, also by the notices of Neovim 
   h.matches(h.notes[#h.notes].message, '\nHint: do it again$')
   h.equal(h.notes[#h.notes].level, vim.log.levels.ERROR)
 end)
+
+h.test('quotes keep the words of an attached command together, and stay in names', function()
+  local abx, given = require('abx'), nil
+  local attach = abx.attach
+  abx.attach = function(name, options)
+    given = { name, options.cmd }
+  end
+  for line, want in pairs({
+    ["x -- sh -c 'make test | less'"] = { 'x', { 'sh', '-c', 'make test | less' } },
+    [ [[x -- echo "it's \"so\"" a\ b '\n' '' C:\d]] ] = { 'x', { 'echo', 'it\'s "so"', 'a b', '\\n', '', 'C:\\d' } },
+    ["x -- -- a'b  c'd"] = { 'x', { '--', 'ab  cd' } },
+    ["it's\\ -- -- ls"] = { "it's --", { 'ls' } },
+    ["it's -- ls"] = { "it's", { 'ls' } },
+    ['x agent --'] = { 'x', {} },
+  }) do
+    given = nil
+    vim.cmd('Abx attach ' .. line)
+    h.equal(given, want)
+  end
+  given = nil
+  vim.cmd("Abx attach x -- echo 'a b")
+  abx.attach = attach
+  h.equal(given, nil)
+  h.noticed('a quote in the command does not end')
+end)

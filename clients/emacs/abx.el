@@ -241,6 +241,19 @@ From Lisp, OPTIONS is a plist: :snapshot.  CALLBACK gets (error session)."
                      (abx--finish (if paused "Session '%s' runs again" "Session '%s' paused")
                                   name)))))
 
+(defun abx--delete-question (name snapshots keep)
+  "Give the question whether to delete NAME and its SNAPSHOTS; they stay if KEEP.
+SNAPSHOTS is their number, nil if it is not known.  The words are those of
+the command line."
+  (let ((count (pcase snapshots
+                 ('nil "its snapshots")
+                 (1 "1 snapshot")
+                 (_ (format "%d snapshots" snapshots)))))
+    (cond ((eql snapshots 0)
+           (format "Delete session '%s' and its container? It has no snapshot. " name))
+          (keep (format "Delete session '%s' and its container, and keep %s? " name count))
+          (t (format "Delete session '%s', its container and %s? " name count)))))
+
 ;;;###autoload
 (defun abx-delete (name &optional options callback)
   "Delete the session NAME, its container and its snapshots, after a question.
@@ -248,12 +261,8 @@ With a prefix argument, keep its snapshots.  From Lisp there is no
 question; OPTIONS is a plist: :keep_snapshots.  CALLBACK gets (error result)."
   (interactive
    (let* ((name (car (abx--target "Delete session")))
-          (snapshots (or (plist-get (abx-session name) :snapshots) 0)))
-     (unless (yes-or-no-p
-              (format "Delete session '%s', its container%s? " name
-                      (cond ((or (zerop snapshots) current-prefix-arg) "")
-                            ((= snapshots 1) " and 1 snapshot")
-                            (t (format " and %d snapshots" snapshots)))))
+          (snapshots (plist-get (abx-session name) :snapshots)))
+     (unless (yes-or-no-p (abx--delete-question name snapshots current-prefix-arg))
        (user-error "Nothing was deleted"))
      (list name (and current-prefix-arg '(:keep_snapshots t)))))
   (abx-request "session.delete" (append (list :name name) options)

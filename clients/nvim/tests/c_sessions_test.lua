@@ -121,6 +121,10 @@ h.test('delete asks first, and keeps what it is told to keep', function()
   end)
   h.matches(asked, "Delete session 'one', its container and 1 snapshot%?")
   assert(client.find('one'))
+  list.delete({ name = 'bare', snapshots = 0 })
+  h.equal(asked, "Delete session 'bare' and its container? It has no snapshot.")
+  list.delete({ name = 'rich', snapshots = 2 })
+  h.equal(asked, "Delete session 'rich', its container and 2 snapshots?")
   vim.ui.select = select
 end)
 

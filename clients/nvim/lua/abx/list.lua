@@ -170,17 +170,23 @@ local function ask(prompt, default, callback)
   end)
 end
 
+-- What would be lost, in the words of `abx session delete`.
+local function question(session)
+  local name = text.clean(session.name)
+  if session.snapshots == 0 then
+    return ("Delete session '%s' and its container? It has no snapshot."):format(name)
+  end
+  local count = session.snapshots == 1 and '1 snapshot' or ('%d snapshots'):format(session.snapshots)
+  return ("Delete session '%s', its container and %s?"):format(name, count)
+end
+
 --- Asks, then deletes.
 function M.delete(session)
-  local with = session.snapshots == 1 and ' and 1 snapshot'
-    or session.snapshots > 1 and (' and %d snapshots'):format(session.snapshots)
-    or ''
   local choices = { 'Keep it', 'Delete it' }
   if session.snapshots > 0 then
     choices[3] = 'Delete it, keep its snapshots'
   end
-  local prompt = ("Delete session '%s', its container%s?"):format(text.clean(session.name), with)
-  vim.ui.select(choices, { prompt = prompt }, function(_, index)
+  vim.ui.select(choices, { prompt = question(session) }, function(_, index)
     if index == 2 or index == 3 then
       require('abx').delete(session.name, { keep_snapshots = index == 3 })
     end

@@ -143,7 +143,30 @@
     (abx-check)
     (t-wait "its end" (string-match-p "^done" (t-text "*abx check*")))
     (should (string-match-p "WRONG  there is no program" (t-text "*abx check*")))
-    (should (string-match-p "nobody answers on" (t-text "*abx check*")))))
+    (should (string-match-p "no abxd runs there" (t-text "*abx check*")))
+    (should-not (string-match-p "make client process" (t-text "*abx check*")))))
+
+(ert-deftest t-b4-the-check-says-that-abxd-is-missing-and-what-to-do ()
+  (let* ((lone (expand-file-name "lone" t-dir))
+         (abx-program (expand-file-name "abx" lone))
+         (abx-home (expand-file-name "nobody" t-dir))
+         (process-environment (cons (concat "PATH=" lone) process-environment)))
+    (make-directory lone)
+    (copy-file t-abx abx-program)
+    (abx-client-reset)
+    (abx-check)
+    (t-wait "its end" (string-match-p "^done" (t-text "*abx check*")))
+    (should (string-match-p "WRONG  there is no abxd .*\n +Hint: install abxd beside abx"
+                            (t-text "*abx check*")))))
+
+(ert-deftest t-b4-the-check-starts-nothing-where-it-may-not ()
+  (let ((abx-autostart nil) (abx-home (expand-file-name "nobody" t-dir)))
+    (abx-client-reset)
+    (abx-check)
+    (t-wait "its end" (string-match-p "^done" (t-text "*abx check*")))
+    (should (string-match-p "WRONG  no abxd runs there; .*\n +Hint: run: abx daemon start"
+                            (t-text "*abx check*")))
+    (should-not (string-match-p "abxd [0-9]\\|make client process" (t-text "*abx check*")))))
 
 (ert-deftest t-b5-a-command-starts-the-daemon ()
   (abx-client-reset)
@@ -229,6 +252,9 @@ ANSWER is a function; nil from it is no answer at all."
           (should (equal (plist-get err :kind) "engine_unavailable"))
           (should (string-match-p "Hint: " (abx-client-error-text err)))
           (should (equal (t-get #'abx-refresh) nil))
+          ;; As the first thing that is done: the check itself starts the daemon.
+          (t-run "--home" abx-home "daemon" "stop")
+          (abx-client-reset)
           (abx-check)
           (t-wait "its end" (string-match-p "^done" (t-text "*abx check*")))
           (should (string-match-p "WRONG  engine docker" (t-text "*abx check*"))))

@@ -385,7 +385,11 @@ knows its engines."
   "Say what the agent of SESSION wants."
   (let ((attention (plist-get session :attention))
         (note (plist-get session :attention_note)))
-    (when (and abx-notify-attention (member attention '("waiting" "done")))
+    ;; What a deletion, a stop or a save ends is not done: whoever asked for that knows.
+    (when (and abx-notify-attention
+               (or (equal attention "waiting")
+                   (and (equal attention "done")
+                        (not (member (plist-get session :operation) '("delete" "stop" "save"))))))
       (message "abx: %s %s%s" (plist-get session :name)
                (if (equal attention "waiting") "waits for you" "is done")
                (if note (concat ": " (abx-client--clean note)) "")))))

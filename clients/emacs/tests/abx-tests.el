@@ -389,6 +389,18 @@ ANSWER is a function; nil from it is no answer at all."
       (abx-client--take (list (append '(:attention "waiting" :attention_note "run rm -rf?")
                                       (abx-session "one")))))
     (should (member "abx: one waits for you: run rm -rf?" said)))
+  ;; A deletion ends what runs in it, which is not done; an agent that ends by itself is.
+  (pcase-dolist (`(,operation ,want) '(("delete" nil) (nil ("abx: one is done"))))
+    (let (said)
+      (cl-letf (((symbol-function 'message)
+                 (lambda (format &rest arguments) (push (apply #'format format arguments) said))))
+        (abx-client--take (list (append '(:attention "working") (abx-session "one"))))
+        (abx-client--take (list (append (list :attention "done" :attention_note nil
+                                              :operation operation)
+                                        (abx-session "one")))))
+      (should (equal said want))))
+  (abx-client--take (list (append '(:attention "waiting" :attention_note "run rm -rf?")
+                                  (abx-session "one"))))
   (should (equal (substring-no-properties (abx-mode-line)) " abx:1/1 one waits"))
   (should (t-list-matches "waiting: run rm -rf\\?"))
   (t-get #'abx-refresh)

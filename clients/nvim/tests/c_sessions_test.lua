@@ -199,6 +199,18 @@ h.test('attention is in the list, the status line and a notice', function()
   h.equal(#abx.attention(), 1)
   h.noticed('one waits for you: run rm %-rf%?')
   h.matches(list_text(), 'waiting: run rm %-rf%?')
+  -- Its deletion ends what runs in it; an agent that ends by itself is done.
+  h.notes = {}
+  rows = vim.deepcopy(rows)
+  rows[1].attention, rows[1].attention_note, rows[1].operation = 'done', 'SIGKILL', 'delete'
+  client.take(rows)
+  h.equal(h.notes, {})
+  for _, attention in ipairs({ 'working', 'done' }) do
+    rows = vim.deepcopy(rows)
+    rows[1].attention, rows[1].attention_note, rows[1].operation = attention, nil, nil
+    client.take(rows)
+  end
+  h.noticed('one is done$')
   h.get(abx.refresh)
 end)
 

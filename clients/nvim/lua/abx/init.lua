@@ -52,7 +52,9 @@ local function follow_attention()
     if not config.values.notify_attention then
       return
     end
-    if session.attention == 'waiting' or session.attention == 'done' then
+    -- What a deletion, a stop or a save ends is not done: whoever asked for that knows.
+    local cut_short = vim.tbl_contains({ 'delete', 'stop', 'save' }, session.operation)
+    if session.attention == 'waiting' or (session.attention == 'done' and not cut_short) then
       local note = session.attention_note and (': ' .. text.clean(session.attention_note)) or ''
       local what = session.attention == 'waiting' and 'waits for you' or 'is done'
       say(('%s %s%s'):format(session.name, what, note), vim.log.levels.WARN)

@@ -13,6 +13,7 @@ import shutil
 import socket
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import Any, Dict, Iterator
 
@@ -190,6 +191,29 @@ def test_an_engines_timeout_is_not_taken_for_one_of_the_client() -> None:
 
         with pytest.raises(abx.EngineTimeoutError):
             asyncio.run(ask())
+
+
+def test_a_daemon_that_does_not_answer_is_waited_for_as_long_as_any_call() -> None:
+    directory = tempfile.mkdtemp(prefix="abx-py-")
+    path = os.path.join(directory, "s")
+
+    async def ask() -> None:
+        async with abx.AsyncClient(socket=path, autostart=False, timeout=0.3) as client:
+            await client.list()
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        # It takes connections, and says nothing.
+        listener.listen()
+        began = time.monotonic()
+        with abx.Client(socket=path, autostart=False, timeout=0.3) as client:
+            with pytest.raises(abx.CallTimeoutError, match="within 0.3 s; nothing was asked") as unheard:
+                client.list()
+        with pytest.raises(abx.CallTimeoutError, match="within 0.3 s; nothing was asked"):
+            asyncio.run(ask())
+        assert time.monotonic() - began < 15
+    shutil.rmtree(directory)
+    assert unheard.value.hint == "abx daemon restart"
 
 
 def test_a_daemon_of_another_age_is_said_with_what_to_do() -> None:

@@ -86,7 +86,8 @@ def start_daemon(place: _launch.Place) -> None:
 class Connection:
     """A connection that carries one call at a time, and notifications beside it."""
 
-    def __init__(self, place: _launch.Place, client: str) -> None:
+    def __init__(self, place: _launch.Place, client: str, limit: Optional[float] = None) -> None:
+        """Connects and greets, for which the daemon may take so many seconds."""
         self._number = 0
         self.pid = os.getpid()
         deadline = time.monotonic() + GREET_LIMIT
@@ -94,7 +95,7 @@ class Connection:
             self._socket = connect(place)
             self._lines = _wire.LineBuffer()
             try:
-                return check_protocol(self.call("daemon.hello", greeting(client), ANSWER_LIMIT))
+                return check_protocol(self.call("daemon.hello", greeting(client), answer_limit(limit)))
             except AbxError as error:
                 self.close()
                 if not is_leaving(error) or time.monotonic() > deadline:
@@ -134,10 +135,7 @@ class Connection:
         except AbxError:
             raise
         except socket.timeout:
-            raise CallTimeoutError(
-                f"{method} was not answered within {limit:g} s; what it began goes on",
-                hint="abx ls shows how it stands",
-            ) from None
+            raise unanswered(method, limit) from None
         except OSError as error:
             raise lost(method) from error
 
@@ -195,6 +193,24 @@ class Connection:
 def greeting(client: str) -> Json:
     """What ``daemon.hello`` takes."""
     return {"client": client, "version": __version__, "protocol": _wire.PROTOCOL}
+
+
+def answer_limit(limit: Optional[float]) -> float:
+    """How long a greeting may take where a call may take so long."""
+    return ANSWER_LIMIT if limit is None else min(limit, ANSWER_LIMIT)
+
+
+def unanswered(method: str, limit: Optional[float]) -> CallTimeoutError:
+    """A call that was not answered in time."""
+    if method == "daemon.hello":
+        return CallTimeoutError(
+            f"the daemon did not answer within {limit:g} s; nothing was asked of it yet",
+            hint="abx daemon restart",
+        )
+    return CallTimeoutError(
+        f"{method} was not answered within {limit:g} s; what it began goes on",
+        hint="abx ls shows how it stands",
+    )
 
 
 def is_leaving(error: AbxError) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Dict
@@ -167,3 +168,18 @@ def test_a_row_that_was_imported_is_found_by_the_manager(world: World) -> None:
     manager.stop("dev env", kill=True)
     with pytest.raises(SessionNotFoundError):
         manager.get_info("dev env")
+
+
+def test_a_datetime_without_a_zone_is_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "XXX-02:00")
+    time.tzset()
+    try:
+        info = SessionInfo("a", created_at=datetime(2026, 3, 4, 10, 0))
+        assert info.created_at == datetime(2026, 3, 4, 8, 0, tzinfo=timezone.utc)
+        info.created_at = datetime(2026, 3, 4, 11, 0)
+        assert info.to_dict()["createdAt"] == "2026-03-04T09:00:00.000Z"
+        # Text is what a daemon wrote, or a file: in UTC.
+        assert SessionInfo("a", created_at="2026-03-04T10:00:00").created_at.hour == 10
+    finally:
+        monkeypatch.undo()
+        time.tzset()

@@ -20,7 +20,7 @@ from typing import Any, Dict, Iterator
 import pytest
 
 import abx
-from abx import _paths, _wire, errors
+from abx import _calls, _paths, _wire, errors
 from abx._connection import check_protocol
 from abx._exchange import Exchange, opening
 from abx.events import Following
@@ -214,6 +214,25 @@ def test_a_daemon_that_does_not_answer_is_waited_for_as_long_as_any_call() -> No
         assert time.monotonic() - began < 15
     shutil.rmtree(directory)
     assert unheard.value.hint == "abx daemon restart"
+
+
+@pytest.mark.parametrize("wrong", [-5, 0.0001, "600", b"6", float("nan"), float("inf"), object()])
+def test_a_time_that_is_none_is_refused_before_anything_is_asked(wrong: Any) -> None:
+    client = abx.Client(socket="/no/such/socket", autostart=False)
+    for ask in (
+        lambda: client.start("a", timeout=wrong),
+        lambda: client.start("a", idle=wrong),
+        lambda: client.update("a", timeout=wrong),
+        lambda: client.stop("a", grace=wrong),
+        lambda: client.run("a", "true", timeout=wrong),
+    ):
+        with pytest.raises(ValueError, match="a number of seconds, 0 or at least 0.001, not "):
+            ask()
+
+
+def test_times_are_milliseconds_and_less_than_nothing_is_no_wait() -> None:
+    assert [_calls.seconds(each) for each in (None, 0, 0.0, 0.001, 1.5, 600)] == [None, 0, 0, 1, 1500, 600000]
+    assert [_calls.patience(each) for each in (None, -3, 0.0001, 2)] == [None, 0, 0, 2000]
 
 
 def test_a_daemon_of_another_age_is_said_with_what_to_do() -> None:

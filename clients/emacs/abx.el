@@ -241,6 +241,19 @@ From Lisp, OPTIONS is a plist: :snapshot.  CALLBACK gets (error session)."
                      (abx--finish (if paused "Session '%s' runs again" "Session '%s' paused")
                                   name)))))
 
+(defun abx--delete-question (name snapshots keep)
+  "Give the question whether to delete NAME and its SNAPSHOTS; they stay if KEEP.
+SNAPSHOTS is their number, nil if it is not known.  The words are those of
+the command line."
+  (let ((count (pcase snapshots
+                 ('nil "its snapshots")
+                 (1 "1 snapshot")
+                 (_ (format "%d snapshots" snapshots)))))
+    (cond ((eql snapshots 0)
+           (format "Delete session '%s' and its container? It has no snapshot. " name))
+          (keep (format "Delete session '%s' and its container, and keep %s? " name count))
+          (t (format "Delete session '%s', its container and %s? " name count)))))
+
 ;;;###autoload
 (defun abx-delete (name &optional options callback)
   "Delete the session NAME, its container and its snapshots, after a question.
@@ -248,12 +261,8 @@ With a prefix argument, keep its snapshots.  From Lisp there is no
 question; OPTIONS is a plist: :keep_snapshots.  CALLBACK gets (error result)."
   (interactive
    (let* ((name (car (abx--target "Delete session")))
-          (snapshots (or (plist-get (abx-session name) :snapshots) 0)))
-     (unless (yes-or-no-p
-              (format "Delete session '%s', its container%s? " name
-                      (cond ((or (zerop snapshots) current-prefix-arg) "")
-                            ((= snapshots 1) " and 1 snapshot")
-                            (t (format " and %d snapshots" snapshots)))))
+          (snapshots (plist-get (abx-session name) :snapshots)))
+     (unless (yes-or-no-p (abx--delete-question name snapshots current-prefix-arg))
        (user-error "Nothing was deleted"))
      (list name (and current-prefix-arg '(:keep_snapshots t)))))
   (abx-request "session.delete" (append (list :name name) options)
@@ -305,6 +314,13 @@ question; OPTIONS is a plist: :keep_snapshots.  CALLBACK gets (error result)."
                        (abx-client--clean (plist-get engine :problem)))))
            (plist-get info :engines))))
 
+(defun abx--check-wrong (err)
+  "Lines about ERR, which is what is wrong."
+  (append (list (concat "WRONG  " (abx-client--clean (plist-get err :message))))
+          (mapcar (lambda (cause) (concat "       Caused by: " (abx-client--clean cause)))
+                  (plist-get err :causes))
+          (list (concat "       Hint: " (abx-client--clean (or (plist-get err :hint) "run: abx doctor"))))))
+
 (defun abx--info (callback &optional tries)
   "Ask for daemon.info; CALLBACK gets (error info).
 A daemon that has just begun still looks for its engines; it is asked
@@ -322,9 +338,12 @@ again, at most TRIES times."
 ;;;###autoload
 (defun abx-check ()
   "Look at all that is needed, and say what to do about what is wrong.
-Starts no daemon."
+Starts the daemon if none runs and `abx-autostart' is non-nil: the daemon
+knows its engines."
   (interactive)
-  (let* ((buffer (get-buffer-create "*abx check*"))
+  (let* ((missing (abx-client-no-program))
+         (starts (and abx-autostart (not missing)))
+         (buffer (get-buffer-create "*abx check*"))
          (say (lambda (lines)
                 (when (buffer-live-p buffer)
                   (with-current-buffer buffer
@@ -336,28 +355,28 @@ Starts no daemon."
       (let ((inhibit-read-only t)) (erase-buffer)))
     (pop-to-buffer buffer)
     (funcall say (list (format "ok     Emacs %s" emacs-version)))
-    (let ((missing (abx-client-no-program)))
-      (funcall say (if missing
-                       (list (concat "WRONG  " (plist-get missing :message))
-                             (concat "       Hint: " (plist-get missing :hint)))
-                     (list (format "ok     program %s" (executable-find abx-program))))))
+    (funcall say (if missing
+                     (abx--check-wrong missing)
+                   (list (format "ok     program %s" (executable-find abx-program)))))
     (funcall say (list (format "       socket %s" (abx-client-socket))))
-    (abx-client-look
+    (funcall (if starts #'abx-client-ensure #'abx-client-look)
      (lambda (err)
-       (if err
-           (funcall say (list (concat (if abx-autostart "note   " "WRONG  ")
-                                      (abx-client--clean (plist-get err :message)))
-                              (if abx-autostart
-                                  "       the first command starts the daemon"
-                                (format "       Hint: %s" (plist-get err :hint)))
-                              "done"))
+       (cond
+        ((null err)
          (abx--info
           (lambda (err info)
-            (funcall say (append
-                          (if err
-                              (split-string (abx-client-error-text err) "\n")
-                            (abx--check-lines info))
-                          '("done"))))))))
+            (funcall say (append (if err (abx--check-wrong err) (abx--check-lines info))
+                                 '("done"))))))
+        ((or starts (not (string-prefix-p "nobody answers" (plist-get err :message))))
+         (funcall say (append (abx--check-wrong err) '("done"))))
+        (t
+         ;; Nobody was to be started: what the system said of the socket is no news.
+         (funcall say (list (format "%sno abxd runs there%s" (if missing "note   " "WRONG  ")
+                                    (if missing "" "; the engine was not looked at"))
+                            (concat "       "
+                                    (if missing "without abx none can be started"
+                                      "Hint: run: abx daemon start; then M-x abx-check again"))
+                            "done"))))))
     buffer))
 
 ;;; Attention
@@ -366,7 +385,11 @@ Starts no daemon."
   "Say what the agent of SESSION wants."
   (let ((attention (plist-get session :attention))
         (note (plist-get session :attention_note)))
-    (when (and abx-notify-attention (member attention '("waiting" "done")))
+    ;; What a deletion, a stop or a save ends is not done: whoever asked for that knows.
+    (when (and abx-notify-attention
+               (or (equal attention "waiting")
+                   (and (equal attention "done")
+                        (not (member (plist-get session :operation) '("delete" "stop" "save"))))))
       (message "abx: %s %s%s" (plist-get session :name)
                (if (equal attention "waiting") "waits for you" "is done")
                (if note (concat ": " (abx-client--clean note)) "")))))

@@ -45,3 +45,46 @@ h.test('a wrong setting is named', function()
   h.equal(ok, false)
   h.matches(err, 'should be a boolean, not a string')
 end)
+
+h.test('an error of several lines is shown whole, also by the notices of Neovim itself', function()
+  local err = { kind = 'x', message = 'it failed', causes = { 'the first', 'the second' }, hint = 'do it again' }
+  local ours, echo, shown = vim.notify, vim.api.nvim_echo, {}
+  vim.api.nvim_echo = function(chunks, history)
+    shown = { chunks = chunks, history = history }
+  end
+  vim.notify = h.plain_notify
+  local ok, problem = pcall(require('abx').show_error, err)
+  vim.notify, vim.api.nvim_echo = ours, echo
+  assert(ok, problem)
+  h.equal(shown.history, true)
+  h.equal(shown.chunks[1][1], 'abx: it failed\nCaused by: the first\nCaused by: the second\nHint: do it again')
+  -- A plugin that shows notices in its own way gets it in one piece.
+  require('abx').show_error(err)
+  h.matches(h.notes[#h.notes].message, '\nHint: do it again$')
+  h.equal(h.notes[#h.notes].level, vim.log.levels.ERROR)
+end)
+
+h.test('quotes keep the words of an attached command together, and stay in names', function()
+  local abx, given = require('abx'), nil
+  local attach = abx.attach
+  abx.attach = function(name, options)
+    given = { name, options.cmd }
+  end
+  for line, want in pairs({
+    ["x -- sh -c 'make test | less'"] = { 'x', { 'sh', '-c', 'make test | less' } },
+    [ [[x -- echo "it's \"so\"" a\ b '\n' '' C:\d]] ] = { 'x', { 'echo', 'it\'s "so"', 'a b', '\\n', '', 'C:\\d' } },
+    ["x -- -- a'b  c'd"] = { 'x', { '--', 'ab  cd' } },
+    ["it's\\ -- -- ls"] = { "it's --", { 'ls' } },
+    ["it's -- ls"] = { "it's", { 'ls' } },
+    ['x agent --'] = { 'x', {} },
+  }) do
+    given = nil
+    vim.cmd('Abx attach ' .. line)
+    h.equal(given, want)
+  end
+  given = nil
+  vim.cmd("Abx attach x -- echo 'a b")
+  abx.attach = attach
+  h.equal(given, nil)
+  h.noticed('a quote in the command does not end')
+end)

@@ -55,6 +55,22 @@ h.test('the list shows a session from its start, and each change by another clie
   assert(not list_text():match('\ntwo '))
 end)
 
+h.test('the first list that a new editor shows has the cursor on the first session', function()
+  vim.cmd('bwipeout! ' .. vim.fn.bufnr(list.NAME))
+  -- As in an editor that has just begun: the list is not known yet when its buffer is shown.
+  abx.setup({ abx = vim.env.ABX_TEST_ABX, start = { image = image }, connect = false })
+  h.equal(client.sessions(), {})
+  list.open()
+  h.wait('the list', function()
+    return list_text():match('\none ')
+  end)
+  h.equal((list.current() or {}).name, 'one')
+  -- Whoever goes to the heading afterwards stays there.
+  vim.api.nvim_win_set_cursor(0, { 1, 0 })
+  h.get(abx.refresh)
+  h.equal(vim.api.nvim_win_get_cursor(0)[1], 1)
+end)
+
 h.test('the cursor stays on its session while the list changes', function()
   local row = vim.fn.search('^one ', 'w')
   assert(row > 0)
@@ -105,6 +121,10 @@ h.test('delete asks first, and keeps what it is told to keep', function()
   end)
   h.matches(asked, "Delete session 'one', its container and 1 snapshot%?")
   assert(client.find('one'))
+  list.delete({ name = 'bare', snapshots = 0 })
+  h.equal(asked, "Delete session 'bare' and its container? It has no snapshot.")
+  list.delete({ name = 'rich', snapshots = 2 })
+  h.equal(asked, "Delete session 'rich', its container and 2 snapshots?")
   vim.ui.select = select
 end)
 
@@ -179,6 +199,18 @@ h.test('attention is in the list, the status line and a notice', function()
   h.equal(#abx.attention(), 1)
   h.noticed('one waits for you: run rm %-rf%?')
   h.matches(list_text(), 'waiting: run rm %-rf%?')
+  -- Its deletion ends what runs in it; an agent that ends by itself is done.
+  h.notes = {}
+  rows = vim.deepcopy(rows)
+  rows[1].attention, rows[1].attention_note, rows[1].operation = 'done', 'SIGKILL', 'delete'
+  client.take(rows)
+  h.equal(h.notes, {})
+  for _, attention in ipairs({ 'working', 'done' }) do
+    rows = vim.deepcopy(rows)
+    rows[1].attention, rows[1].attention_note, rows[1].operation = attention, nil, nil
+    client.take(rows)
+  end
+  h.noticed('one is done$')
   h.get(abx.refresh)
 end)
 

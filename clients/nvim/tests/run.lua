@@ -77,6 +77,7 @@ function harness.text(buffer)
 end
 
 -- What the user would have been shown.
+harness.plain_notify = vim.notify
 vim.notify = function(message, level)
   table.insert(harness.notes, { message = message, level = level })
 end

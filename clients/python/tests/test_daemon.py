@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import signal
 import stat
 import threading
 from pathlib import Path
-from typing import Any, List
+from typing import Any, List, Optional
 
 import pytest
 
@@ -44,6 +45,18 @@ def kill(client: Client) -> None:
     pid = client.info().pid
     os.kill(pid, signal.SIGKILL)
     until("the daemon to be gone", lambda: None if is_alive(pid) else True)
+
+
+def kill_under(client: Client, stream: Any) -> None:
+    """The same, until also this stream's connection has ended, or another one is in its place.
+
+    The first thread of a process is gone a moment before its sockets are, and what is sent meanwhile is lost.
+    """
+    made = stream._socket
+    poll = select.poll()
+    poll.register(made, select.POLLHUP)
+    kill(client)
+    until("the end of the connection", lambda: stream._socket is not made or bool(poll.poll(0)) or None)
 
 
 def is_alive(pid: int) -> bool:
@@ -171,6 +184,81 @@ def test_an_asynchronous_command_is_followed_through_a_restart(engine: World) ->
         result = await running
         assert (result.stdout, result.exit_code) == ("begun\nended\n", 6)
         await client.close()
+
+    asyncio.run(asyncio.wait_for(work(), LIMIT))
+
+
+def test_what_is_typed_after_a_restart_arrives_though_nobody_read_meanwhile(engine: World) -> None:
+    manager = engine.manager()
+    sandbox = manager.start("shell", image=IMAGE)
+    for pty in (sandbox.pty.create(), sandbox.pty.attach("main")):
+        pty.send("echo ready-$((6 * 7))\n")
+        seen = b""
+        while b"ready-42" not in seen:
+            seen += pty.read(timeout=LIMIT) or b""
+        kill_under(engine.client(), pty._stream)
+        pty.send("echo again-$((6 * 7)); exit 7\n")
+        shown: List[bytes] = []
+        assert pty.wait(shown.append) == 7
+        assert b"again-42" in b"".join(shown)
+        # What has ended is not begun again by who types on.
+        with pytest.raises(ConnectionLostError):
+            pty.send("echo more\n")
+    assert manager.client.terminals("shell") == []
+
+
+def test_typing_after_the_end_that_nobody_has_read_opens_no_other_terminal(engine: World) -> None:
+    manager = engine.manager()
+    sandbox = manager.start("shell", image=IMAGE)
+    pty = sandbox.pty.attach("main")
+    pty.send("exit 3\n")
+    until("the end of the terminal", lambda: None if manager.client.terminals("shell") else True)
+
+    def refused() -> Optional[bool]:
+        try:
+            pty.send("echo more\n")
+        except ConnectionLostError:
+            return True
+        return None
+
+    until("the end of the connection", refused)
+    assert manager.client.terminals("shell") == []
+    # What came before is still there to be read.
+    assert pty.wait() == 3
+
+
+def test_a_reader_and_a_writer_are_connected_again_together(engine: World) -> None:
+    sandbox = engine.manager().start("shell", image=IMAGE)
+    pty = sandbox.pty.create()
+    shown: List[bytes] = []
+    reader = threading.Thread(target=lambda: shown.append(b"".join(pty)), daemon=True)
+    reader.start()
+    pty.send("echo begun\n")
+    kill_under(engine.client(), pty._stream)
+    pty.send("echo again-$((6 * 7))\n")
+    pty.send("exit\n")
+    reader.join(LIMIT)
+    assert not reader.is_alive()
+    assert b"".join(shown).count(b"again-42") == 1
+
+
+def test_what_is_typed_on_asyncio_after_a_restart_arrives(engine: World) -> None:
+    async def work() -> None:
+        async with AsyncClient(program=engine.program) as client:
+            await client.start("shell", image=IMAGE)
+            for reads in (False, True):
+                stream = await client.attach("shell", terminal=f"t{reads}")
+                await stream.write(b"echo ready\n")
+                reading = asyncio.ensure_future(stream.wait()) if reads else None
+                incoming: Any = stream._incoming
+                await asyncio.get_running_loop().run_in_executor(None, kill, engine.client())
+                while not incoming._ended:
+                    await asyncio.sleep(0.01)
+                await stream.write(b"exit 7\n")
+                code, _ = await (reading or stream.wait())
+                assert code == 7
+                with pytest.raises(ConnectionLostError):
+                    await stream.write(b"echo more\n")
 
     asyncio.run(asyncio.wait_for(work(), LIMIT))
 

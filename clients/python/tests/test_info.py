@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Dict
@@ -18,7 +19,7 @@ from abx import (
     SessionManager,
     SessionNotFoundError,
 )
-from abx.models import format_time, parse_time
+from abx.models import Session, format_time, parse_time
 from conftest import World
 
 STORED: Dict[str, Any] = {
@@ -167,3 +168,47 @@ def test_a_row_that_was_imported_is_found_by_the_manager(world: World) -> None:
     manager.stop("dev env", kill=True)
     with pytest.raises(SessionNotFoundError):
         manager.get_info("dev env")
+
+
+def test_a_datetime_without_a_zone_is_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "XXX-02:00")
+    time.tzset()
+    try:
+        info = SessionInfo("a", created_at=datetime(2026, 3, 4, 10, 0))
+        assert info.created_at == datetime(2026, 3, 4, 8, 0, tzinfo=timezone.utc)
+        info.created_at = datetime(2026, 3, 4, 11, 0)
+        assert info.to_dict()["createdAt"] == "2026-03-04T09:00:00.000Z"
+        # Text is what a daemon wrote, or a file: in UTC.
+        assert SessionInfo("a", created_at="2026-03-04T10:00:00").created_at.hour == 10
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_what_the_daemon_adds_is_spelled_like_the_fields() -> None:
+    ours = Session.from_wire(
+        {
+            "id": "1",
+            "name": "a",
+            "status": "running",
+            "expires_at": None,
+            "last_active": "2026-03-04T10:00:00.000Z",
+            "exec_count": 2,
+        }
+    )
+    info = SessionInfo.from_session(ours)
+    assert (info.expires_at, info.expiresAt, info.exec_count, info.execCount) == (None, None, 2, 2)
+    for by_alias in (True, False):
+        dumped = info.model_dump(by_alias=by_alias)
+        assert dumped["expiresAt" if by_alias else "expires_at"] is None
+        assert dumped["execCount" if by_alias else "exec_count"] == 2
+        again = SessionInfo.model_validate(dumped)
+        assert again == info and again.extra == info.extra
+        assert SessionInfo(**dumped) == info
+    assert "_" not in "".join(info.model_dump(by_alias=True))
+    # A store keeps descriptions, not what the daemon knows better.
+    assert not {"expiresAt", "expires_at", "execCount", "exec_count"} & set(info.to_row(None))
+    # What is known to nobody stays as it is, and a row that says nothing of ours has nothing of it.
+    assert SessionInfo("b", not_ours=1).model_dump(by_alias=True)["not_ours"] == 1
+    with pytest.raises(AttributeError):
+        print(SessionInfo("b").expires_at)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from abx import Client
 from conftest import World, docker
 
 README = Path(__file__).resolve().parents[1] / "README.md"
@@ -42,3 +43,12 @@ def test_the_programs_of_the_readme_run(engine: World) -> None:
     assert "session.deleted watched" in printed[4]
     assert "stdout b'\\x00\\xff'" in printed[5]
     assert engine.client().list() == []
+
+
+def test_the_readme_names_every_method_of_a_client_and_every_call_without_one() -> None:
+    text = README.read_text(encoding="utf-8")
+    section = text[text.index("## Bytes, and everything else") : text.index("## When something goes wrong")]
+    methods = [name for name in vars(Client) if not name.startswith("_") and name != "call"]
+    assert [name for name in methods if f"`{name}`" not in section] == []
+    called = re.findall(r'"((?:session|exec|terminal|file|event|snapshot|daemon|store)\.\w+)"', section)
+    assert "daemon.shutdown" in called

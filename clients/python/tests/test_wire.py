@@ -13,13 +13,14 @@ import shutil
 import socket
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator
 
 import pytest
 
 import abx
-from abx import _paths, _wire, errors
+from abx import _calls, _paths, _wire, errors
 from abx._connection import check_protocol
 from abx._exchange import Exchange, opening
 from abx.events import Following
@@ -345,7 +346,7 @@ def test_a_stream_says_the_name_that_a_greeting_says() -> None:
     assert said == ["mine"] * 4
 
 
-def test_keys_typed_while_the_daemon_is_away_are_refused_and_reading_comes_back() -> None:
+def test_keys_typed_while_the_daemon_is_away_go_to_the_next() -> None:
     directory = tempfile.mkdtemp(prefix="abx-py-")
     path = os.path.join(directory, "s")
     gone = threading.Event()
@@ -370,13 +371,53 @@ def test_keys_typed_while_the_daemon_is_away_are_refused_and_reading_comes_back(
             assert stream.read(LIMIT) == ("stdout", b"$ ")
             stream.write(b"one")
             assert gone.wait(LIMIT)
-            with pytest.raises(abx.ConnectionLostError):
-                stream.write(b"two")
-            assert stream.read(LIMIT) == ("stdout", b"$ ")
             stream.write(b"two")
+            assert stream.read(LIMIT) == ("stdout", b"$ ")
             until("what was typed", lambda: len(typed) == 2 or None)
     shutil.rmtree(directory)
     assert typed == [_wire.frame(_wire.INPUT, b"one"), _wire.frame(_wire.INPUT, b"two")]
+
+
+def test_a_daemon_that_does_not_answer_is_waited_for_as_long_as_any_call() -> None:
+    directory = tempfile.mkdtemp(prefix="abx-py-")
+    path = os.path.join(directory, "s")
+
+    async def ask() -> None:
+        async with abx.AsyncClient(socket=path, autostart=False, timeout=0.3) as client:
+            await client.list()
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        # It takes connections, and says nothing.
+        listener.listen()
+        began = time.monotonic()
+        with abx.Client(socket=path, autostart=False, timeout=0.3) as client:
+            with pytest.raises(abx.CallTimeoutError, match="within 0.3 s; nothing was asked") as unheard:
+                client.list()
+        with pytest.raises(abx.CallTimeoutError, match="within 0.3 s; nothing was asked"):
+            asyncio.run(ask())
+        assert time.monotonic() - began < 15
+    shutil.rmtree(directory)
+    assert unheard.value.hint == "abx daemon restart"
+
+
+@pytest.mark.parametrize("wrong", [-5, 0.0001, "600", b"6", float("nan"), float("inf"), object()])
+def test_a_time_that_is_none_is_refused_before_anything_is_asked(wrong: Any) -> None:
+    client = abx.Client(socket="/no/such/socket", autostart=False)
+    for ask in (
+        lambda: client.start("a", timeout=wrong),
+        lambda: client.start("a", idle=wrong),
+        lambda: client.update("a", timeout=wrong),
+        lambda: client.stop("a", grace=wrong),
+        lambda: client.run("a", "true", timeout=wrong),
+    ):
+        with pytest.raises(ValueError, match="a number of seconds, 0 or at least 0.001, not "):
+            ask()
+
+
+def test_times_are_milliseconds_and_less_than_nothing_is_no_wait() -> None:
+    assert [_calls.seconds(each) for each in (None, 0, 0.0, 0.001, 1.5, 600)] == [None, 0, 0, 1, 1500, 600000]
+    assert [_calls.patience(each) for each in (None, -3, 0.0001, 2)] == [None, 0, 0, 2000]
 
 
 def test_a_daemon_of_another_age_is_said_with_what_to_do() -> None:

@@ -130,3 +130,16 @@ test("the types are those of the protocol document", async () => {
   };
   assert.equal(typeof compiled, "function");
 });
+
+test("the program of the README is bundled as it says", () => {
+  const program = /```ts\n(import [^]*?)```/.exec(read("README.md"))?.[1];
+  assert.ok(program);
+  const here = program.replace("./abx/clients/vscode/", "./");
+  assert.notEqual(here, program);
+  const bundled = execFileSync(
+    join(ROOT, "node_modules/.bin/esbuild"),
+    ["--bundle", "--platform=node", "--loader=ts"],
+    { cwd: ROOT, input: here, encoding: "utf8" },
+  );
+  assert.match(bundled, /my-program/);
+});

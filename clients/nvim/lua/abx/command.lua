@@ -93,7 +93,37 @@ end
 
 local attach_options = { terminal = true, open = true }
 
-local function attach(args)
+-- The words of a program's command line. What stands in '...' is taken as it is; in "...", a backslash takes the meaning of
+-- a quote or a backslash; outside, also that of a space. Nothing else has a meaning: no shell reads it. Gives nil where a
+-- quote does not end.
+local function quoted_words(line)
+  local words, word, quote = {}, nil, nil
+  local at = 1
+  while at <= #line do
+    local char, following = line:sub(at, at), line:sub(at + 1, at + 1)
+    if char == '\\' and quote ~= "'" and following:match(quote and '["\\]' or '[%s\\\'"]') then
+      word, at = (word or '') .. following, at + 1
+    elseif quote then
+      if char == quote then
+        quote = nil
+      else
+        word = word .. char
+      end
+    elseif char == "'" or char == '"' then
+      word, quote = word or '', char
+    elseif char:match('%s') then
+      words[#words + 1] = word
+      word = nil
+    else
+      word = (word or '') .. char
+    end
+    at = at + 1
+  end
+  words[#words + 1] = word
+  return not quote and words or nil
+end
+
+local function attach(args, _, line)
   local words, command = {}, {}
   local rest = false
   for _, word in ipairs(args) do
@@ -103,6 +133,14 @@ local function attach(args)
       rest = true
     else
       words[#words + 1] = word
+    end
+  end
+  -- Quotes have a meaning in the command alone: in a name they are part of it.
+  local typed = rest and line and line:match('[^\\]%s%-%-%s(.*)$')
+  if typed then
+    command = quoted_words(typed)
+    if not command then
+      return { kind = 'usage', message = 'a quote in the command does not end' }
     end
   end
   local plain, options = split(words, attach_options)
@@ -266,7 +304,7 @@ function M.run(options)
     })
     return
   end
-  local problem = command.run(args, bang)
+  local problem = command.run(args, bang, options.args)
   if problem then
     show(problem)
   end

@@ -6,8 +6,8 @@ local loop = vim.uv or vim.loop
 
 local M = {}
 
--- How long the daemon may take to answer, in milliseconds.
-local LIMIT = 5000
+-- How long the daemon may take to answer, and to start before, in milliseconds.
+local LIMIT, START_LIMIT = 5000, 20000
 
 -- The functions have other names since 0.9.
 local function health()
@@ -27,14 +27,15 @@ local function program(say)
     say.error(("there is no program '%s'"):format(abx), {
       "install abx, or name it: require('abx').setup { abx = '/path/to/abx' }",
     })
-    return
+    return false
   end
   local out = vim.fn.system({ abx, '--no-autostart', '--version' })
   if vim.v.shell_error ~= 0 and not out:match('abx') then
     say.error(('%s --version: %s'):format(abx, vim.trim(out)))
-    return
+    return false
   end
   say.ok(('%s: %s'):format(vim.fn.exepath(abx), vim.split(vim.trim(out), '\n')[1]))
+  return true
 end
 
 local function engines(say, info)
@@ -53,15 +54,32 @@ local function engines(say, info)
   end
 end
 
-local function daemon(say)
+-- An error with its causes, in one text.
+local function whole(err)
+  local parts = { err.message }
+  vim.list_extend(parts, err.causes or {})
+  return table.concat(parts, ': ')
+end
+
+-- Looks at the daemon, which knows its engines; starts it if need be, as a command would, where `has_program` says that it
+-- can.
+local function daemon(say, has_program)
   local path = place.socket()
   say.info('socket: ' .. path)
+  -- Also where a socket is left of a daemon that is gone.
+  local starts = has_program and config.values.autostart
   if not loop.fs_stat(path) then
-    say.info('no abxd runs there' .. (config.values.autostart and '; the first command starts it' or ''))
-    if not config.values.autostart then
-      say.warn('autostart is off', { 'start it: abx daemon start, or :Abx daemon start' })
+    if not has_program then
+      say.info('no abxd runs there, and without abx none can be started')
+      return
     end
-    return
+    if not config.values.autostart then
+      say.warn('no abxd runs there, and autostart is off: the engine was not looked at', {
+        'start it: abx daemon start, or :Abx daemon start; then :checkhealth abx again',
+      })
+      return
+    end
+    say.info('no abxd ran there; it is started, as the first command would')
   end
   local done, err, info
   -- A daemon that has just begun still looks for its engines: it is asked again, a few times.
@@ -78,14 +96,15 @@ local function daemon(say)
       done, err, info = true, failed, result
     end)
   end
-  client.look(function(problem)
+  local link = starts and client.ensure or client.look
+  link(function(problem)
     if problem then
       done, err = true, problem
     else
       ask(20)
     end
   end)
-  vim.wait(LIMIT, function()
+  vim.wait(starts and START_LIMIT + LIMIT or LIMIT, function()
     return done
   end, 10)
   if not done then
@@ -93,7 +112,7 @@ local function daemon(say)
     return
   end
   if err then
-    say.error(err.message, { err.hint or 'run: abx doctor' })
+    say.error(whole(err), { err.hint or 'run: abx doctor' })
     return
   end
   say.ok(('abxd %s (process %d, protocol %d), %d sessions'):format(info.version, info.pid, info.protocol, info.sessions))
@@ -112,9 +131,9 @@ function M.check()
     say.error('Neovim 0.7 or newer is needed')
   end
   say.start('abx: program')
-  program(say)
+  local has_program = program(say)
   say.start('abx: daemon')
-  daemon(say)
+  daemon(say, has_program)
 end
 
 return M

@@ -12,9 +12,20 @@ local function say(message, level)
   vim.notify(message, level or vim.log.levels.INFO, { title = 'abx' })
 end
 
+-- Whether nobody put something of their own in the place of Neovim's vim.notify.
+local function notify_is_plain()
+  return debug.getinfo(vim.notify, 'S').source:match('vim/_editor%.lua$') ~= nil
+end
+
 --- Shows an error of abx.
 function M.show_error(err)
-  say(text.failure(err), vim.log.levels.ERROR)
+  local message = text.failure(err)
+  if notify_is_plain() then
+    -- Neovim 0.7 writes errors line by line, and the last of three or more, the hint, is never seen.
+    vim.api.nvim_echo({ { message, 'ErrorMsg' } }, true, {})
+  else
+    say(message, vim.log.levels.ERROR)
+  end
 end
 
 -- Gives the result to the caller, or tells the user.
@@ -41,7 +52,9 @@ local function follow_attention()
     if not config.values.notify_attention then
       return
     end
-    if session.attention == 'waiting' or session.attention == 'done' then
+    -- What a deletion, a stop or a save ends is not done: whoever asked for that knows.
+    local cut_short = vim.tbl_contains({ 'delete', 'stop', 'save' }, session.operation)
+    if session.attention == 'waiting' or (session.attention == 'done' and not cut_short) then
       local note = session.attention_note and (': ' .. text.clean(session.attention_note)) or ''
       local what = session.attention == 'waiting' and 'waits for you' or 'is done'
       say(('%s %s%s'):format(session.name, what, note), vim.log.levels.WARN)

@@ -102,6 +102,10 @@ end
 
 local buffer, rows_of
 
+-- Whether the list has shown no session since it was opened: the first list may come later than the buffer, and the cursor
+-- then goes to the first session, for which the keys are.
+local fresh = true
+
 local function draw()
   if not (buffer and vim.api.nvim_buf_is_valid(buffer)) then
     return
@@ -112,6 +116,9 @@ local function draw()
   for _, win in ipairs(vim.fn.win_findbuf(buffer)) do
     local at = vim.api.nvim_win_get_cursor(win)
     cursors[win] = { id = rows_of and rows_of[at[1]] or '', line = at[1], column = at[2] }
+    if fresh and at[1] < FIRST then
+      cursors[win].line = FIRST
+    end
   end
   window.write(buffer, 0, -1, lines)
   vim.api.nvim_buf_clear_namespace(buffer, space, 0, -1)
@@ -130,6 +137,7 @@ local function draw()
     line = math.max(1, math.min(line, #lines))
     vim.api.nvim_win_set_cursor(win, { line, cursor.column })
   end
+  fresh = fresh and #client.sessions() == 0
 end
 
 --- The session under the cursor.
@@ -162,17 +170,23 @@ local function ask(prompt, default, callback)
   end)
 end
 
+-- What would be lost, in the words of `abx session delete`.
+local function question(session)
+  local name = text.clean(session.name)
+  if session.snapshots == 0 then
+    return ("Delete session '%s' and its container? It has no snapshot."):format(name)
+  end
+  local count = session.snapshots == 1 and '1 snapshot' or ('%d snapshots'):format(session.snapshots)
+  return ("Delete session '%s', its container and %s?"):format(name, count)
+end
+
 --- Asks, then deletes.
 function M.delete(session)
-  local with = session.snapshots == 1 and ' and 1 snapshot'
-    or session.snapshots > 1 and (' and %d snapshots'):format(session.snapshots)
-    or ''
   local choices = { 'Keep it', 'Delete it' }
   if session.snapshots > 0 then
     choices[3] = 'Delete it, keep its snapshots'
   end
-  local prompt = ("Delete session '%s', its container%s?"):format(text.clean(session.name), with)
-  vim.ui.select(choices, { prompt = prompt }, function(_, index)
+  vim.ui.select(choices, { prompt = question(session) }, function(_, index)
     if index == 2 or index == 3 then
       require('abx').delete(session.name, { keep_snapshots = index == 3 })
     end
@@ -286,10 +300,8 @@ function M.open()
   window.show(buffer, config.values.list.open)
   vim.wo.wrap = false
   vim.wo.cursorline = true
+  fresh = true
   draw()
-  if vim.api.nvim_win_get_cursor(0)[1] < FIRST and vim.api.nvim_buf_line_count(buffer) >= FIRST then
-    vim.api.nvim_win_set_cursor(0, { FIRST, 0 })
-  end
   client.refresh(function() end)
   return buffer
 end

@@ -9,16 +9,17 @@ from typing import Any, Awaitable, Callable, Dict, Mapping, Optional
 
 from . import _launch, _peer, _wire
 from ._connection import (
-    ANSWER_LIMIT,
     GREET_LIMIT,
     GREET_PAUSE,
+    answer_limit,
     check_protocol,
     greeting,
     is_leaving,
     lost,
     start_daemon,
+    unanswered,
 )
-from .errors import AbxError, CallTimeoutError
+from .errors import AbxError
 from .models import Json
 
 _READ_BYTES = 256 * 1024
@@ -84,8 +85,10 @@ class AsyncConnection:
         self._task = self.loop.create_task(self._receive())
 
     @classmethod
-    async def open(cls, place: _launch.Place, client: str, on_message: OnMessage) -> "AsyncConnection":
-        """Connects and greets."""
+    async def open(
+        cls, place: _launch.Place, client: str, on_message: OnMessage, limit: Optional[float] = None
+    ) -> "AsyncConnection":
+        """Connects and greets, for which the daemon may take so many seconds."""
         deadline = time.monotonic() + GREET_LIMIT
         greeted = False
 
@@ -97,7 +100,7 @@ class AsyncConnection:
         while True:
             made = cls(*await asyncio.open_unix_connection(sock=await connect(place)), pass_on)
             try:
-                check_protocol(await made.call("daemon.hello", greeting(client), ANSWER_LIMIT))
+                check_protocol(await made.call("daemon.hello", greeting(client), answer_limit(limit)))
                 greeted = True
                 return made
             except AbxError as error:
@@ -128,10 +131,7 @@ class AsyncConnection:
             raise
         except asyncio.TimeoutError:
             self._cancel(number)
-            raise CallTimeoutError(
-                f"{method} was not answered within {limit:g} s; what it began goes on",
-                hint="abx ls shows how it stands",
-            ) from None
+            raise unanswered(method, limit) from None
         except asyncio.CancelledError:
             self._cancel(number)
             raise

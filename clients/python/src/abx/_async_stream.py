@@ -120,12 +120,16 @@ class AsyncExecStream(AsyncClosing):
     """The bytes of one command: read output, write input, resize, signal, wait.
 
     Closing it before the end ends the command, unless it is detached or an attach. One task may read while
-    another writes. A command that takes no input is followed through a restart of the daemon.
+    another writes. A command that takes no input, or is on a terminal, is followed through a restart of the
+    daemon, by whoever reads or writes first.
     """
 
     def __init__(self, place: _launch.Place, exchange: Exchange) -> None:
         self._place = place
         self._exchange = exchange
+        # Held by who takes what comes, or connects anew: both change what the next frame is.
+        self._receiving = asyncio.Lock()
+        self._taken: Deque[Chunk] = deque()
         self._closed = False
         self._incoming: Optional[_Incoming] = None
         self._outgoing: Optional[_Outgoing] = None
@@ -178,18 +182,21 @@ class AsyncExecStream(AsyncClosing):
 
         May be cancelled, also by ``asyncio.wait_for``, and called again: nothing is lost.
         """
-        while self._exchange.exit is None:
-            try:
-                chunk = await self._step()
-            except AbxError as error:
-                if self._closed or not self._exchange.can_go_on(error):
-                    self.close()
-                    raise
-                await self._follow()
-                continue
-            if chunk is not None:
-                return chunk
-        self._drop()
+        async with self._receiving:
+            if self._taken:
+                return self._taken.popleft()
+            while self._exchange.exit is None:
+                try:
+                    chunk = await self._step()
+                except AbxError as error:
+                    if self._closed or not self._exchange.can_go_on(error):
+                        self.close()
+                        raise
+                    await self._follow()
+                    continue
+                if chunk is not None:
+                    return chunk
+            self._drop()
         return None
 
     async def __aiter__(self) -> AsyncIterator[Chunk]:
@@ -200,7 +207,11 @@ class AsyncExecStream(AsyncClosing):
             yield chunk
 
     async def write(self, data: bytes) -> None:
-        """Sends input; waits while the command does not take it."""
+        """Sends input; waits while the command does not take it.
+
+        On a terminal, input that finds the daemon gone is sent once more, to the next one; what went just
+        before may be lost. Raises :class:`ConnectionLostError` where the command is not followed, or ended.
+        """
         for frame in self._exchange.input(data):
             await self._send(frame)
 
@@ -282,12 +293,63 @@ class AsyncExecStream(AsyncClosing):
         return None
 
     async def _send(self, frame: bytes) -> None:
-        if self._outgoing is None:
+        outgoing = self._outgoing
+        try:
+            return await self._put(outgoing, frame)
+        except ConnectionLostError as error:
+            await self._mend(outgoing, error)
+        await self._put(self._outgoing, frame)
+
+    async def _put(self, outgoing: Optional[_Outgoing], frame: bytes) -> None:
+        if outgoing is None:
             raise self._exchange.lost()
         try:
-            await self._outgoing.send(frame)
+            await outgoing.send(frame)
         except OSError as error:
             raise self._exchange.lost() from error
+
+    async def _mend(self, broken: Optional[_Outgoing], error: ConnectionLostError) -> None:
+        """Has another connection than ``broken``: that of who reads, or a new one where nobody does.
+
+        Raises ``error`` where there is none to be had.
+        """
+        if self._exchange.fed:
+            raise error
+        while self._receiving.locked():
+            if self._closed:
+                raise error
+            if self._outgoing not in (None, broken):
+                return
+            await asyncio.sleep(FOLLOW_PAUSE)
+        async with self._receiving:
+            if self._outgoing not in (None, broken):
+                return
+            await self._take_rest()
+            # To connect to a terminal whose program has ended would begin another one.
+            if self._closed or self._exchange.exit is not None or not self._exchange.can_go_on(error):
+                raise error
+            await self._follow()
+
+    async def _take_rest(self) -> None:
+        """Keeps what came before the connection ended for who reads next."""
+        while self._incoming is not None:
+            # Who cannot be sent to has ended, so that this comes to its end, which may be a moment away.
+            data = await self._incoming.read()
+            if not data:
+                break
+            self._frames.feed(data)
+        while self._exchange.exit is None:
+            frame = self._frames.next()
+            if frame is None:
+                return
+            try:
+                chunk = self._exchange.take(*frame)
+            except AbxError as error:
+                if not self._exchange.can_go_on(error):
+                    raise
+                return
+            if chunk is not None:
+                self._taken.append(chunk)
 
     def _drop(self) -> None:
         incoming, self._incoming = self._incoming, None

@@ -53,8 +53,24 @@ class Call(Generic[T]):
 
 
 def seconds(value: Optional[float]) -> Optional[int]:
-    """Seconds as milliseconds; None stays, and means the daemon's default."""
-    return None if value is None else max(0, round(value * 1000))
+    """Seconds as milliseconds; None stays, and means the daemon's default.
+
+    Raises ValueError for what is no time: 0 is never for most, and nothing else may become that by rounding.
+    """
+    if value is None:
+        return None
+    try:
+        ms = 0 if isinstance(value, (str, bytes)) else round(value * 1000)
+        if ms > 0 or value == 0:
+            return ms
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ValueError(f"a time is a number of seconds, 0 or at least 0.001, not {value!r}")
+
+
+def patience(value: Optional[float]) -> Optional[int]:
+    """The same for how long to wait, of which less than nothing may be left."""
+    return 0 if isinstance(value, (int, float)) and value < 0.001 else seconds(value)
 
 
 def operation() -> str:
@@ -158,7 +174,7 @@ def verb(method: str, name: str, **params: Any) -> Call[Session]:
 
 def wait(name: str, until: str, timeout: Optional[float]) -> Call[bool]:
     """``session.wait``."""
-    params = {"name": name, "for": until, **_given(timeout_ms=seconds(timeout))}
+    params = {"name": name, "for": until, **_given(timeout_ms=patience(timeout))}
     return Call("session.wait", params, lambda waited: bool(waited["reached"]), repeatable=True)
 
 
@@ -252,7 +268,7 @@ def exec_kill(id: str, signal: Optional[int]) -> Call[ExecInfo]:
 
 def exec_wait(id: str, timeout: Optional[float]) -> Call[ExecInfo]:
     """``exec.wait``."""
-    return Call("exec.wait", _given(id=id, timeout=seconds(timeout)), ExecInfo.from_wire, repeatable=True)
+    return Call("exec.wait", _given(id=id, timeout=patience(timeout)), ExecInfo.from_wire, repeatable=True)
 
 
 def terminals(session: Optional[str]) -> Call[List[TerminalInfo]]:

@@ -9,7 +9,8 @@ import subprocess
 import tempfile
 import threading
 import time
-from typing import Any, Callable, Iterator, Mapping, Optional, Tuple
+from collections import deque
+from typing import Any, Callable, Deque, Iterator, Mapping, Optional, Tuple
 
 from . import _launch, _peer, _wire
 from ._closing import Closing
@@ -95,7 +96,8 @@ def start_daemon(place: _launch.Place) -> None:
 class Connection:
     """A connection that carries one call at a time, and notifications beside it."""
 
-    def __init__(self, place: _launch.Place, client: str) -> None:
+    def __init__(self, place: _launch.Place, client: str, limit: Optional[float] = None) -> None:
+        """Connects and greets, for which the daemon may take so many seconds."""
         self._number = 0
         self.pid = os.getpid()
         deadline = time.monotonic() + GREET_LIMIT
@@ -103,7 +105,7 @@ class Connection:
             self._socket = connect(place)
             self._lines = _wire.LineBuffer()
             try:
-                return check_protocol(self.call("daemon.hello", greeting(client), ANSWER_LIMIT))
+                return check_protocol(self.call("daemon.hello", greeting(client), answer_limit(limit)))
             except AbxError as error:
                 self.close()
                 if not is_leaving(error) or time.monotonic() > deadline:
@@ -143,10 +145,7 @@ class Connection:
         except AbxError:
             raise
         except socket.timeout:
-            raise CallTimeoutError(
-                f"{method} was not answered within {limit:g} s; what it began goes on",
-                hint="abx ls shows how it stands",
-            ) from None
+            raise unanswered(method, limit) from None
         except OSError as error:
             raise lost(method) from error
 
@@ -206,6 +205,24 @@ def greeting(client: str) -> Json:
     return {"client": client, "version": __version__, "protocol": _wire.PROTOCOL}
 
 
+def answer_limit(limit: Optional[float]) -> float:
+    """How long a greeting may take where a call may take so long."""
+    return ANSWER_LIMIT if limit is None else min(limit, ANSWER_LIMIT)
+
+
+def unanswered(method: str, limit: Optional[float]) -> CallTimeoutError:
+    """A call that was not answered in time."""
+    if method == "daemon.hello":
+        return CallTimeoutError(
+            f"the daemon did not answer within {limit:g} s; nothing was asked of it yet",
+            hint="abx daemon restart",
+        )
+    return CallTimeoutError(
+        f"{method} was not answered within {limit:g} s; what it began goes on",
+        hint="abx ls shows how it stands",
+    )
+
+
 def is_leaving(error: AbxError) -> bool:
     """Whether a greeting failed so because that daemon is about to be gone: the next one may answer."""
     return isinstance(error, ConnectionLostError) or error.kind == "shutting_down"
@@ -233,13 +250,17 @@ class ExecStream(Closing):
     """The bytes of one command: read output, write input, resize, signal, wait.
 
     Closing it before the end ends the command, unless it is detached or an attach. One thread may read while
-    another writes. A command that takes no input is followed through a restart of the daemon.
+    another writes. A command that takes no input, or is on a terminal, is followed through a restart of the
+    daemon, by whoever reads or writes first.
     """
 
     def __init__(self, place: _launch.Place, exchange: Exchange) -> None:
         self._place = place
         self._exchange = exchange
         self._sending = threading.Lock()
+        # Held by who takes what comes, or connects anew: both change what the next frame is.
+        self._receiving = threading.Lock()
+        self._taken: Deque[Chunk] = deque()
         self._closed = False
         self._socket: Optional[socket.socket] = None
         try:
@@ -285,18 +306,21 @@ class ExecStream(Closing):
         Raises TimeoutError where none comes in time, and what ends the stream otherwise.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        while self._exchange.exit is None:
-            try:
-                chunk = self._step(deadline)
-            except AbxError as error:
-                if self._closed or not self._exchange.can_go_on(error):
-                    self.close()
-                    raise
-                self._follow()
-                continue
-            if chunk is not None:
-                return chunk
-        self._drop()
+        with self._receiving:
+            if self._taken:
+                return self._taken.popleft()
+            while self._exchange.exit is None:
+                try:
+                    chunk = self._step(deadline)
+                except AbxError as error:
+                    if self._closed or not self._exchange.can_go_on(error):
+                        self.close()
+                        raise
+                    self._follow()
+                    continue
+                if chunk is not None:
+                    return chunk
+            self._drop()
         return None
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -307,7 +331,11 @@ class ExecStream(Closing):
             yield chunk
 
     def write(self, data: bytes) -> None:
-        """Sends input; waits while the command does not take it."""
+        """Sends input; waits while the command does not take it.
+
+        On a terminal, input that finds the daemon gone is sent once more, to the next one; what went just
+        before may be lost. Raises :class:`ConnectionLostError` where the command is not followed, or ended.
+        """
         for frame in self._exchange.input(data):
             self._send(frame)
 
@@ -401,12 +429,65 @@ class ExecStream(Closing):
     def _send(self, frame: bytes) -> None:
         with self._sending:
             made = self._socket
-            if made is None:
-                raise self._exchange.lost()
             try:
-                made.sendall(frame)
-            except OSError as error:
-                raise self._exchange.lost() from error
+                return self._put(made, frame)
+            except ConnectionLostError as error:
+                self._mend(made, error)
+            self._put(self._socket, frame)
+
+    def _put(self, made: Optional[socket.socket], frame: bytes) -> None:
+        if made is None:
+            raise self._exchange.lost()
+        try:
+            made.sendall(frame)
+        except OSError as error:
+            raise self._exchange.lost() from error
+
+    def _mend(self, broken: Optional[socket.socket], error: ConnectionLostError) -> None:
+        """Has another connection than ``broken``: that of who reads, or a new one where nobody does.
+
+        Raises ``error`` where there is none to be had.
+        """
+        if self._exchange.fed:
+            raise error
+        while not self._receiving.acquire(timeout=FOLLOW_PAUSE):
+            if self._closed:
+                raise error
+            if self._socket not in (None, broken):
+                return
+        try:
+            if self._socket not in (None, broken):
+                return
+            self._take_rest()
+            # To connect to a terminal whose program has ended would begin another one.
+            if self._closed or self._exchange.exit is not None or not self._exchange.can_go_on(error):
+                raise error
+            self._follow()
+        finally:
+            self._receiving.release()
+
+    def _take_rest(self) -> None:
+        """Keeps what came before the connection ended for who reads next."""
+        while self._socket is not None:
+            try:
+                data = self._socket.recv(_READ_BYTES, socket.MSG_DONTWAIT)
+            except OSError:
+                break
+            if not data:
+                break
+            self._frames.feed(data)
+        while self._exchange.exit is None:
+            frame = self._frames.next()
+            if frame is None:
+                return
+            try:
+                chunk = self._exchange.take(*frame)
+            except AbxError as error:
+                if not self._exchange.can_go_on(error):
+                    raise
+                return
+            if chunk is not None:
+                self._taken.append(chunk)
 
     def _drop(self) -> None:
         made, self._socket = self._socket, None

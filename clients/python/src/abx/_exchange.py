@@ -50,6 +50,11 @@ class Exchange:
         """Whether it is on a terminal."""
         return self.opening.get("tty") is not None
 
+    @property
+    def fed(self) -> bool:
+        """Whether it takes input of which nobody would see that some was lost with a connection."""
+        return "copy" in self.opening or bool(self.opening.get("stdin") and not self.tty)
+
     def hello(self) -> bytes:
         """What is sent first on each connection."""
         return _wire.PREFACE + _wire.line(self.opening)
@@ -101,7 +106,7 @@ class Exchange:
         """
         if error is not None and not isinstance(error, (ShuttingDownError, ConnectionLostError)):
             return False
-        if "copy" in self.opening or (self.opening.get("stdin") and not self.tty):
+        if self.fed:
             return False
         if not self.exec_id:
             return "key" in self.opening

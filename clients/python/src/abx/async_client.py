@@ -494,7 +494,9 @@ class AsyncClient(AsyncClosing):
             return connection
         connecting = self._connecting
         if connecting is None or connecting.done() or connecting.get_loop() is not loop:
-            connecting = loop.create_task(AsyncConnection.open(self.place, self.name, self._take))
+            connecting = loop.create_task(
+                AsyncConnection.open(self.place, self.name, self._take, self.timeout)
+            )
             self._connecting = connecting
         # All who wait share one attempt, which goes on when one of them is cancelled.
         self._connection = await asyncio.shield(connecting)

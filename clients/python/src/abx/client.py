@@ -498,7 +498,7 @@ class Client(Closing):
             if connection.is_fresh():
                 return connection
             connection.close()
-        return Connection(self.place, self.name)
+        return Connection(self.place, self.name, self.timeout)
 
     def _give(self, connection: Connection) -> None:
         with self._lock:

@@ -35,6 +35,17 @@ class _Aliased:
         return found
 
     @classmethod
+    def _extra_names(cls) -> Mapping[str, str]:
+        """What is known of ``extra``, by every spelling: kept under field names, written under either."""
+        return {}
+
+    def _keep(self, key: str, value: Any) -> None:
+        """Keeps what is no field; one that is there already stays where the other spelling says nothing."""
+        key = self._extra_names().get(key, key)
+        if value is not None or key not in self.extra:
+            self.extra[key] = value
+
+    @classmethod
     def model_validate(cls: Type[_Model], data: Union[Mapping[str, Any], _Model]) -> _Model:
         """From a mapping with either spelling. What is not known is kept in ``extra``.
 
@@ -53,7 +64,8 @@ class _Aliased:
             elif value is not None or names[key] not in values:
                 values[names[key]] = value
         made = cls(**values)
-        made.extra.update(extra)
+        for key, value in extra.items():
+            made._keep(key, value)
         return made
 
     @classmethod
@@ -69,9 +81,10 @@ class _Aliased:
             if key in names:
                 values[names[key]] = value
             elif key == "extra" and isinstance(value, Mapping):
-                self.extra.update(value)
+                for each, kept_value in value.items():
+                    self._keep(each, kept_value)
             else:
-                self.extra[key] = value
+                self._keep(key, value)
         if values:
             kept, given = self.extra, {each: getattr(self, each) for each in self._names().values()}
             type(self).__init__(self, **{**given, **values})
@@ -102,7 +115,8 @@ class _Aliased:
             elif isinstance(value, dict):
                 value = dict(value)
             dumped[_camel(each.name) if by_alias else each.name] = value
-        return {**dumped, **self.extra}
+        names = self._extra_names()
+        return {**dumped, **{_camel(k) if by_alias and k in names else k: v for k, v in self.extra.items()}}
 
     def to_dict(self, by_alias: bool = True) -> Dict[str, Any]:
         """As it stands in a file: camelCase, times as text."""
@@ -114,9 +128,12 @@ class _Aliased:
 
     def __getattr__(self, name: str) -> Any:
         known = type(self)._names().get(name)
-        if known is None or known == name:
+        if known is not None and known != name:
+            return getattr(self, known)
+        key, extra = type(self)._extra_names().get(name), self.__dict__.get("extra", {})
+        if key not in extra:
             raise AttributeError(f"{type(self).__name__} has no {name!r}")
-        return getattr(self, known)
+        return extra[key]
 
 
 def _string_map(value: Any) -> Dict[str, str]:
@@ -216,7 +233,9 @@ class SessionInfo(_Aliased):
 
     @classmethod
     def from_session(cls, session: Session) -> "SessionInfo":
-        """What the older SDK knows of a session of this daemon; the rest is in ``extra``."""
+        """What the older SDK knows of a session of this daemon; the rest is in ``extra``, as the daemon gave
+        it and None where there is nothing. It may be read as ``expires_at`` or ``expiresAt`` too.
+        """
         return cls(
             name=session.name,
             sandbox_id=session.sandbox_id,
@@ -226,8 +245,12 @@ class SessionInfo(_Aliased):
             last_connected=session.last_connected,
             metadata=dict(session.metadata),
             session_id=session.id,
-            extra={key: session.raw.get(key) for key in _OF_OURS if session.raw.get(key) is not None},
+            extra={key: session.raw.get(key) for key in _OF_OURS},
         )
+
+    @classmethod
+    def _extra_names(cls) -> Mapping[str, str]:
+        return _SPELLINGS
 
     @property
     def id(self) -> str:
@@ -239,7 +262,7 @@ class SessionInfo(_Aliased):
         dumped = self.model_dump(by_alias=True, mode="json")
         row = {key: dumped.pop(_camel(key)) for key in _COLUMNS}
         for key, value in dumped.items():
-            if key not in row and key not in _OF_OURS and key != "namespace":
+            if key not in row and key not in _SPELLINGS and key != "namespace":
                 row[key] = value
         if namespace is not None:
             row["namespace"] = namespace
@@ -271,3 +294,6 @@ _OF_OURS = (
     "attention_note",
     "revision",
 )
+
+#: The same by every spelling.
+_SPELLINGS = {spelling: name for name in _OF_OURS for spelling in (_camel(name), name)}

@@ -12,7 +12,11 @@ Json = Dict[str, Any]
 
 
 def parse_time(value: Union[str, datetime, None]) -> Optional[datetime]:
-    """A time of RFC 3339, aware and in UTC; one without a zone is taken as UTC. None for what is absent."""
+    """A time, aware and in UTC; None for what is absent.
+
+    Text without a zone is taken as UTC, as the daemon writes it; a ``datetime`` without one is local time, as
+    all of Python takes it.
+    """
     if value is None or value == "":
         return None
     if isinstance(value, str):
@@ -20,8 +24,8 @@ def parse_time(value: Union[str, datetime, None]) -> Optional[datetime]:
         if text[-1:] in "Zz":
             text = text[:-1] + "+00:00"
         value = datetime.fromisoformat(_six_digits(text))
-    if value.tzinfo is None:
-        return value.replace(tzinfo=timezone.utc)
+        if value.tzinfo is None:
+            return value.replace(tzinfo=timezone.utc)
     return value.astimezone(timezone.utc)
 
 
@@ -35,10 +39,10 @@ def _six_digits(text: str) -> str:
 
 
 def format_time(value: Optional[datetime]) -> Optional[str]:
-    """A time as the wire has it: UTC, with milliseconds."""
+    """A time as the wire has it: UTC, with milliseconds. One without a zone is local."""
     if value is None:
         return None
-    utc = value.replace(tzinfo=timezone.utc) if value.tzinfo is None else value.astimezone(timezone.utc)
+    utc = value.astimezone(timezone.utc)
     return utc.strftime("%Y-%m-%dT%H:%M:%S.") + f"{utc.microsecond // 1000:03d}Z"
 
 

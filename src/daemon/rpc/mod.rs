@@ -114,9 +114,9 @@ fn refuse<M: Method>(failure: &Failure) -> ErrorObjectOwned {
     ErrorObjectOwned::owned(wire.code, wire.message, wire.data)
 }
 
-/// Progress of an operation on a session: to the connection that the call came from, if it asked for it, and to those
+/// Progress of an operation, on a session if it is about one: to the connection that the call came from, if it asked for it, and to those
 /// who subscribed.
-fn report(app: &App, session: &str, op: Option<String>, extensions: &Extensions) -> Report {
+fn report(app: &App, session: Option<&str>, op: Option<String>, extensions: &Extensions) -> Report {
     let notifier = extensions.get::<Notifier>().filter(|_| op.is_some()).cloned();
     app.driver.report(session, op, notifier)
 }

@@ -61,7 +61,7 @@ async fn an_engine_that_does_not_answer_is_told_once_whatever_it_says() {
 async fn progress_reaches_those_who_follow_operations_whoever_asked() {
     let world = World::new();
     let mut steps = world.driver.0.progress.subscribe();
-    let report = world.driver.report("a", None, None);
+    let report = world.driver.report(Some("a"), None, None);
     report.line("pulling");
     let step = steps.recv().await.expect("a step");
     assert_eq!((step.kind.as_str(), step.session.as_deref()), ("progress", Some("a")));

@@ -123,13 +123,13 @@ fn attention(module: &mut Module) {
     later::<SessionNotify, _, _>(module, |asked, app, _| async move {
         let state = match &asked.state {
             None => Attention::Waiting,
-            Some(word) => known("state", word.as_str(), Attention::from_word)?,
+            Some(word) => known("state", word.as_str(), Attention::ALL, |word| word.as_str())?,
         };
         let text = asked.text.unwrap_or_default();
         Ok(encoded(&app, &app.driver.notify(&asked.name, state, &text).await?))
     });
     later::<SessionWait, _, _>(module, |asked, app, _| async move {
-        let until = known("for", asked.until.as_str(), Until::from_word)?;
+        let until = known("for", asked.until.as_str(), Until::ALL, |word| word.as_str())?;
         let limit = asked.timeout_ms.map(Duration::from_millis);
         let waited = tokio::select! {
             waited = app.driver.wait_session(&asked.name, until, limit) => waited?,
@@ -143,6 +143,7 @@ fn attention(module: &mut Module) {
     });
 }
 
-fn known<T>(field: &str, word: &str, parse: fn(&str) -> Option<T>) -> Result<T, Failure> {
-    parse(word).ok_or_else(|| Failure::params(format!("{field}: there is no {word:?}")))
+fn known<T: Copy>(field: &str, word: &str, all: &[T], name: fn(T) -> &'static str) -> Result<T, Failure> {
+    let found = all.iter().copied().find(|one| name(*one) == word);
+    found.ok_or_else(|| Failure::word(field, all.iter().copied().map(name)))
 }

@@ -180,7 +180,7 @@ fn new_row(row: &ImportRow) -> Result<Session, Failure> {
     let name = SessionName::parse(&row.row.name)?;
     let mut session = external_row(name, &row.origin, &row.row)?;
     if let Some(time) = &row.last_active {
-        session.last_active = parse_time(time)?;
+        session.last_active = parse_time("last_active", time)?;
     }
     if let Some(agent) = &row.agent {
         session.agent.clone_from(agent);

@@ -71,7 +71,7 @@ pub type Input = Pin<Box<dyn AsyncWrite + Send>>;
 pub struct ExecRequest {
     /// The session, by name or sandbox name.
     pub session: String,
-    /// Program and arguments; empty for the session's shell.
+    /// Program and arguments; with `attach`, empty for the session's shell.
     pub cmd: Vec<String>,
     /// Added to the session's environment.
     pub env: BTreeMap<String, String>,

@@ -21,7 +21,7 @@ use super::progress::{Progress, Report};
 use crate::model::event::Event;
 use crate::model::id::SessionId;
 use crate::proto::errors::Kind;
-use crate::proto::events::{self as wire, EventListParams, SubscribeParams};
+use crate::proto::events::{self as wire, EventListParams, PROGRESS, SubscribeParams};
 use crate::store::Followed;
 
 /// Subscriptions of one connection. A client that wants more than these wants filters of its own.
@@ -30,9 +30,6 @@ const MAX_SUBSCRIPTIONS: usize = 64;
 /// Most bytes of the events in one answer of `event.list`; there is one in it at least. Their client goes on after the
 /// last of them.
 const MAX_PAGE_BYTES: usize = 1024 * 1024;
-
-/// The kind of a step of an operation. It is sent only to those who name it.
-const PROGRESS: &str = "progress";
 
 /// The method that notifications are of.
 const METHOD: &str = "event";

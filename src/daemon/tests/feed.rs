@@ -3,7 +3,14 @@
 use super::*;
 use crate::daemon::caller;
 use crate::daemon::driver::EngineState;
-use crate::model::event::By;
+use crate::model::event::{By, EventKind};
+use crate::proto::events::{KINDS, PROGRESS};
+
+#[test]
+fn the_wire_names_every_kind_in_the_tables_order() {
+    let kept: Vec<&str> = EventKind::ALL.iter().map(|kind| kind.as_str()).collect();
+    assert_eq!(KINDS.split_last(), Some((&PROGRESS, kept.as_slice())));
+}
 
 #[tokio::test]
 async fn the_life_of_a_session_is_told_in_order_with_who_asked() {

@@ -33,10 +33,6 @@ pub fn wrong(text: &str, error: &serde_json::Error) -> String {
 
 /// What was expected in the words of JSON, where the parser says it in Rust's.
 fn in_json(why: String) -> String {
-    // Words are the only values here that are read in more than one way.
-    if why.starts_with("data did not match any variant of untagged enum") {
-        return "expected a string".to_owned();
-    }
     let Some(expected) = why.strip_prefix("expected ") else { return why };
     let json = match expected {
         "a map" => "an object",

@@ -264,6 +264,16 @@ fn exec_as_a_document_gives_the_result_and_the_commands_code() {
 }
 
 #[test]
+fn a_subscription_is_not_begun_on_a_connection_that_closes() {
+    let fake = Fake::answers(&["\"result\":1"]);
+    let (exit, out, err) = abx(&fake, &["rpc", "event.subscribe"]);
+    let want = "Error: event.subscribe tells on its connection, which this command closes after the answer\n\
+                Hint: abx events --follow, or abx rpc --stdio\n";
+    assert_eq!((exit, out.as_str(), err.as_str()), (2, "", want));
+    assert!(fake.requests().is_empty());
+}
+
+#[test]
 fn rpc_prints_the_result_or_the_methods() {
     let fake = Fake::answers(&["\"result\":{\"b\":1,\"a\":2}"]);
     assert_eq!(abx(&fake, &["rpc", "x.y", "{\"n\": 1}"]), (0, "{\"b\":1,\"a\":2}\n".into(), String::new()));

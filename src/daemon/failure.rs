@@ -68,6 +68,16 @@ impl Failure {
         Self::new(Kind::InvalidParams, message)
     }
 
+    /// A field whose value cannot be used. The value is not repeated: it may be a secret that went astray.
+    pub fn field(field: &str, expected: impl std::fmt::Display) -> Self {
+        Self::params(format!("{field}: expected {expected}"))
+    }
+
+    /// A field that has one of some words, and has another.
+    pub fn word<'a>(field: &str, words: impl Iterator<Item = &'a str>) -> Self {
+        Self::field(field, format!("one of {}", words.collect::<Vec<_>>().join(", ")))
+    }
+
     /// The verb is refused for this session.
     pub fn refused(session: &Session, refusal: Refusal) -> Self {
         let name = session.name.as_str();

@@ -20,7 +20,7 @@ use super::progress::{Progress, Report};
 use super::subscriptions::{Answered, Begun, Reserved};
 use crate::model::event::Event;
 use crate::model::id::SessionId;
-use crate::proto::events::{self as wire, EVENT_NOTIFICATION, EventListParams, SubscribeParams};
+use crate::proto::events::{self as wire, EVENT_NOTIFICATION, EventListParams, PROGRESS, SubscribeParams};
 use crate::store::Page;
 
 /// Most bytes of the events in one answer of `event.list`; there is one in it at least. Their client goes on after the
@@ -29,9 +29,6 @@ const MAX_PAGE_BYTES: usize = 1024 * 1024;
 
 /// Events that a subscription takes from the store at a time: as many as its connection queues.
 const PAGE: usize = 32;
-
-/// The kind of a step of an operation. It is sent only to those who name it.
-const PROGRESS: &str = "progress";
 
 /// Which events.
 #[derive(Debug, Clone, Default)]
@@ -102,12 +99,12 @@ pub fn subscribe(driver: &Driver, place: Reserved, asked: &SubscribeParams) -> R
 }
 
 impl Driver {
-    /// Where an operation on a session tells its progress.
-    pub fn report(&self, session: &str, op: Option<String>, caller: Option<Notifier>) -> Report {
+    /// Where an operation tells its progress, with the session that it is about, if it is about one.
+    pub fn report(&self, session: Option<&str>, op: Option<String>, caller: Option<Notifier>) -> Report {
         let op = op.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
-        let (driver, session) = (self.clone(), session.to_owned());
+        let (driver, session) = (self.clone(), session.map(str::to_owned));
         Report::new(op, move |step| {
-            let event = Arc::new(driver.progress(&session, step));
+            let event = Arc::new(driver.progress(session.as_deref(), step));
             if let Some(caller) = &caller {
                 // A client that does not read its progress misses some of it.
                 let _ = caller.notify(EVENT_NOTIFICATION, &*event);
@@ -135,10 +132,10 @@ impl Driver {
         last.and_then(|event| event.session.clone()).map_or_else(|| Whose::Name(name.to_owned()), Whose::Id)
     }
 
-    fn progress(&self, session: &str, step: &Progress) -> wire::Event {
-        let row = self.session(session).ok();
+    fn progress(&self, session: Option<&str>, step: &Progress) -> wire::Event {
+        let row = session.and_then(|session| self.session(session).ok());
         wire::Event {
-            session: Some(row.as_ref().map_or_else(|| session.to_owned(), |row| row.name.to_string())),
+            session: row.as_ref().map(|row| row.name.to_string()).or_else(|| session.map(str::to_owned)),
             session_id: row.map(|row| row.id.to_string()),
             data: serde_json::to_value(step).unwrap_or_default(),
             ..untold(PROGRESS, self.0.store.last_event())

@@ -66,16 +66,16 @@ where
     }
 }
 
-/// Resolves a mount's source and checks both sides. Links are followed first, so that a link to `/` is `/`.
+/// Resolves the source of a mount, which errors call `field`, and checks both sides. Links are followed first, so that a link to `/` is `/`.
 ///
 /// # Errors
 /// `workspace_missing` when the source does not exist or may not be mounted, `invalid_params` when a side is not a
 /// usable path.
-pub fn resolve(mount: &types::Mount, guarded: &Guarded<'_>) -> Result<Mount, Failure> {
+pub fn resolve(field: &str, mount: &types::Mount, guarded: &Guarded<'_>) -> Result<Mount, Failure> {
     let target = if mount.target.is_empty() { DEFAULT_TARGET } else { &mount.target };
-    check_target(target)?;
+    check_target(field, target)?;
     if !mount.source.starts_with('/') {
-        check_volume(&mount.source)?;
+        check_volume(field, &mount.source)?;
         return Ok(Mount {
             source: mount.source.clone(),
             target: target.to_owned(),
@@ -126,24 +126,22 @@ fn forbidden(source: &Path, guarded: &Guarded<'_>) -> Option<String> {
         .then(|| "it is a file of abx itself".to_owned())
 }
 
-fn check_target(target: &str) -> Result<(), Failure> {
+fn check_target(field: &str, target: &str) -> Result<(), Failure> {
     let path = Path::new(target);
     let climbs = path.components().any(|c| matches!(c, std::path::Component::ParentDir));
     if !path.is_absolute() || climbs || path == Path::new("/") || target.contains('\0') {
-        return Err(Failure::params(format!("mount target {target:?} must be an absolute path below /")));
+        return Err(Failure::field(&format!("{field}.target"), "an absolute path below /"));
     }
     Ok(())
 }
 
 /// The engine's own rule for volume names.
-fn check_volume(name: &str) -> Result<(), Failure> {
+fn check_volume(field: &str, name: &str) -> Result<(), Failure> {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
     if name.len() >= 2 && name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(good) {
         return Ok(());
     }
-    Err(Failure::params(format!(
-        "mount source {name:?} is neither an absolute path nor the name of a volume"
-    )))
+    Err(Failure::field(&format!("{field}.source"), "an absolute path, or the name of a volume"))
 }
 
 /// Looks again, before a container is started, at sources that were checked when the session was made: one that is gone
@@ -184,7 +182,7 @@ mod tests {
     }
 
     fn kind(source: &Path, home: &Path) -> Result<(), Kind> {
-        resolve(&mount(source, ""), &guarded(home)).map(|_| ()).map_err(|f| f.kind)
+        resolve("workspace", &mount(source, ""), &guarded(home)).map(|_| ()).map_err(|f| f.kind)
     }
 
     #[test]
@@ -207,7 +205,8 @@ mod tests {
             let ours = Guarded { socket: &socket, ..guarded(&home) };
             let engines = Guarded { engine_socket: Some(&socket), ..guarded(&home) };
             for guarded in [ours, engines] {
-                let refused = resolve(&mount(&elsewhere, ""), &guarded).expect_err("it holds a socket");
+                let refused =
+                    resolve("workspace", &mount(&elsewhere, ""), &guarded).expect_err("it holds a socket");
                 assert!(refused.message.contains("gives access"), "{refused}");
             }
         }
@@ -219,7 +218,7 @@ mod tests {
         let home = dir.path().join("home");
         let work = dir.path().join("work");
         std::fs::create_dir(&work).expect("create");
-        let checked = resolve(&mount(&work, ""), &guarded(&home)).expect("fine");
+        let checked = resolve("workspace", &mount(&work, ""), &guarded(&home)).expect("fine");
         check_again([&checked], &guarded(&home)).expect("unchanged");
         std::fs::rename(&work, dir.path().join("away")).expect("move");
         let gone = check_again([&checked], &guarded(&home)).expect_err("gone");
@@ -236,7 +235,7 @@ mod tests {
         for name in ["with space", "a:b", "数据", "comma,equals=x", "quote\"'"] {
             let source = dir.path().join(name);
             std::fs::create_dir(&source).expect("create");
-            let got = resolve(&mount(&source, ""), &guarded(&home)).expect("fine");
+            let got = resolve("workspace", &mount(&source, ""), &guarded(&home)).expect("fine");
             assert_eq!(got.target, DEFAULT_TARGET);
             assert!(got.source.ends_with(name));
         }
@@ -250,7 +249,7 @@ mod tests {
         let work = dir.path().join("work");
         std::fs::create_dir(&work).expect("create");
         for target in ["relative", "/", "/a/../b"] {
-            let got = resolve(&mount(&work, target), &guarded(&home)).expect_err(target);
+            let got = resolve("workspace", &mount(&work, target), &guarded(&home)).expect_err(target);
             assert_eq!(got.kind, Kind::InvalidParams, "{target}");
         }
     }

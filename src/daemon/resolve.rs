@@ -1,6 +1,6 @@
 //! From what a user asked for to the row that is started: template, profile and defaults filled in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::clock;
 use super::failure::Failure;
@@ -8,7 +8,7 @@ use super::mounts::{self, Guarded};
 use crate::config::{BASE_IMAGE, Config, Template, parse_duration_ms, parse_size_bytes};
 use crate::model::id::{SessionId, SessionName};
 use crate::model::limits;
-use crate::model::session::{Limits, Network, Operation, Port, Profile, Secret, Session, Spec};
+use crate::model::session::{Limits, Mount, Network, Operation, Port, Profile, Secret, Session, Spec};
 use crate::proto::errors::Kind;
 use crate::proto::sessions::StartParams;
 use crate::proto::types;
@@ -19,6 +19,9 @@ const MAX_VALUE_BYTES: usize = 128 * 1024;
 
 /// Most entries of metadata, environment, mounts or ports in one session.
 const MAX_ENTRIES: usize = 1_000;
+
+/// What a port may be of.
+const PROTOCOLS: [&str; 2] = ["tcp", "udp"];
 
 /// The agent where the user names none.
 const DEFAULT_AGENT: &str = "claude";
@@ -62,15 +65,17 @@ pub fn session(params: &StartParams, place: Place<'_>) -> Result<Session, Failur
 }
 
 fn spec(params: &StartParams, template: &Template, place: Place<'_>) -> Result<Spec, Failure> {
-    let resolve = |mount: &types::Mount| mounts::resolve(mount, place.guarded);
-    let workspace = params.workspace.as_ref().map(resolve).transpose()?;
-    let others = params.mounts.iter().map(resolve).collect::<Result<Vec<_>, _>>()?;
-    check_targets(workspace.iter().chain(&others).map(|m| m.target.as_str()))?;
+    let resolve = |field: &str, mount: &types::Mount| mounts::resolve(field, mount, place.guarded);
+    let workspace = params.workspace.as_ref().map(|mount| resolve("workspace", mount)).transpose()?;
+    let others = params.mounts.iter().enumerate().map(|(at, mount)| resolve(&format!("mounts[{at}]"), mount));
+    let others = others.collect::<Result<Vec<_>, _>>()?;
+    check_targets(workspace.as_ref(), &others)?;
     let profile = word(
         "profile",
         params.profile.as_ref().map(types::Profile::as_str),
         template.profile.as_deref(),
         Profile::from_word,
+        Profile::ALL.iter().map(|profile| profile.as_str()),
     )?
     .unwrap_or(Profile::Moderate);
     let network = word(
@@ -78,6 +83,7 @@ fn spec(params: &StartParams, template: &Template, place: Place<'_>) -> Result<S
         params.network.as_ref().map(types::Network::as_str),
         template.network.as_deref(),
         Network::from_word,
+        Network::ALL.iter().map(|network| network.as_str()),
     )?
     .unwrap_or(limits::rights(profile).network);
     let mut env: BTreeMap<String, Secret> =
@@ -98,22 +104,21 @@ fn spec(params: &StartParams, template: &Template, place: Place<'_>) -> Result<S
 
 fn find_template(config: &Config, name: &str) -> Result<Template, Failure> {
     config.template(name).ok_or_else(|| {
-        let known: Vec<&str> = config.templates.keys().map(String::as_str).collect();
-        Failure::params(format!("no template is named '{name}'; there is: {}", known.join(", ")))
-            .hint(format!("add [templates.{name}] to config.toml, then: abx daemon restart"))
+        Failure::word("template", config.templates.keys().map(String::as_str))
+            .hint("add [templates.NAME] to config.toml, then: abx daemon restart")
     })
 }
 
 fn check_engine(engine: Option<&str>) -> Result<(), Failure> {
     match engine {
         None | Some("docker") => Ok(()),
-        Some(other) => Err(Failure::params(format!("no engine is named '{other}'; there is: docker"))),
+        Some(_) => Err(Failure::word("engine", ["docker"].into_iter())),
     }
 }
 
 fn check_label(what: &str, value: &str) -> Result<(), Failure> {
     if value.is_empty() || value.len() > 128 || value.chars().any(char::is_control) {
-        return Err(Failure::params(format!("the {what} must be 1 to 128 bytes of printable text")));
+        return Err(Failure::field(what, "1 to 128 bytes of printable text"));
     }
     Ok(())
 }
@@ -121,7 +126,7 @@ fn check_label(what: &str, value: &str) -> Result<(), Failure> {
 /// An engine's reference has no white space; whatever else is wrong with it, the engine says better.
 fn check_image(image: &str) -> Result<(), Failure> {
     if image.is_empty() || image.len() > 1024 || image.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return Err(Failure::params(format!("{image:?} is not the name of an image")));
+        return Err(Failure::field("image", "the name of an image, of 1 to 1024 bytes without white space"));
     }
     Ok(())
 }
@@ -149,9 +154,9 @@ pub fn check_metadata<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> 
             || key.contains('\0')
             || value.contains('\0')
         {
-            let text =
-                format!("metadata key {key:?}: a key has 1 to 1024 bytes, a value at most {MAX_VALUE_BYTES}");
-            return Err(Failure::params(text));
+            let expected =
+                format!("keys of 1 to 1024 bytes and values of at most {MAX_VALUE_BYTES}, without NUL");
+            return Err(Failure::field("metadata", expected));
         }
     }
     Ok(())
@@ -164,33 +169,34 @@ pub fn check_metadata<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> 
 pub fn check_env<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> Result<(), Failure> {
     for (key, value) in entries {
         if key.is_empty() || key.contains(['=', '\0']) {
-            return Err(Failure::params(format!("{key:?} cannot be the name of a variable")));
+            return Err(Failure::field("env", "names of variables: not empty, without '=' and NUL"));
         }
         if value.contains('\0') || key.len() + value.len() >= MAX_VALUE_BYTES {
-            return Err(Failure::params(format!("the value of {key} is too long, or has a NUL byte in it")));
+            let expected = format!("fewer than {MAX_VALUE_BYTES} bytes, name included, without NUL");
+            return Err(Failure::field(&format!("env.{key}"), expected));
         }
     }
     Ok(())
 }
 
-fn check_targets<'a>(targets: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
-    let mut seen = std::collections::BTreeSet::new();
-    for target in targets {
-        if !seen.insert(target.trim_end_matches('/')) {
-            return Err(Failure::params(format!("two mounts have the target {target}")));
-        }
+fn check_targets(workspace: Option<&Mount>, others: &[Mount]) -> Result<(), Failure> {
+    let target = |mount: &'_ Mount| mount.target.trim_end_matches('/').to_owned();
+    let mut seen: BTreeSet<String> = workspace.map(target).into_iter().collect();
+    match others.iter().position(|mount| !seen.insert(target(mount))) {
+        Some(at) => Err(Failure::field(&format!("mounts[{at}].target"), "one that no other mount has")),
+        None => Ok(()),
     }
-    Ok(())
 }
 
-fn word<T>(
-    what: &str,
+fn word<'a, T>(
+    field: &str,
     asked: Option<&str>,
     template: Option<&str>,
     parse: impl Fn(&str) -> Option<T>,
+    words: impl Iterator<Item = &'a str>,
 ) -> Result<Option<T>, Failure> {
     let Some(text) = asked.or(template) else { return Ok(None) };
-    parse(text).map(Some).ok_or_else(|| Failure::params(format!("{text:?} is not a {what}")))
+    parse(text).map(Some).ok_or_else(|| Failure::word(field, words))
 }
 
 fn ports(asked: &[types::Port], network: Network) -> Result<Vec<Port>, Failure> {
@@ -200,15 +206,16 @@ fn ports(asked: &[types::Port], network: Network) -> Result<Vec<Port>, Failure> 
         );
     }
     let mut ports: Vec<Port> = Vec::new();
-    for port in asked {
-        if port.container == 0 || !matches!(port.protocol.as_str(), "tcp" | "udp") {
-            return Err(Failure::params(format!("{}/{} is not a port", port.container, port.protocol)));
+    for (at, port) in asked.iter().enumerate() {
+        let field = |name: &str| format!("ports[{at}].{name}");
+        if port.container == 0 {
+            return Err(Failure::field(&field("container"), "a port from 1 to 65535"));
+        }
+        if !PROTOCOLS.contains(&port.protocol.as_str()) {
+            return Err(Failure::word(&field("protocol"), PROTOCOLS.into_iter()));
         }
         if ports.iter().any(|p| p.container == port.container && p.protocol == port.protocol) {
-            return Err(Failure::params(format!(
-                "port {}/{} is forwarded twice",
-                port.container, port.protocol
-            )));
+            return Err(Failure::field(&field("container"), "one that is not forwarded already"));
         }
         let host = port.host.filter(|h| *h != 0);
         ports.push(Port {
@@ -227,13 +234,11 @@ fn effective_limits(asked: &types::Limits, template: &Template, profile: Profile
     let template = Limits { cpu_millis: millis(template.cpus)?, memory_bytes: memory, pids: template.pids };
     let limits = limits::effective(&user, &template, profile);
     if limits.pids == Some(0) {
-        return Err(Failure::params(
-            "a sandbox needs at least one process: leave pids out for no limit of your own",
-        ));
+        return Err(Failure::field("limits.pids", "at least one process, or none for no limit of your own"));
     }
     // The engine's own minimum.
     if limits.memory_bytes.is_some_and(|m| m < 6 << 20) {
-        return Err(Failure::params("a sandbox needs at least 6m of memory"));
+        return Err(Failure::field("limits.memory_bytes", "at least 6m, which is 6291456"));
     }
     Ok(limits)
 }
@@ -241,7 +246,7 @@ fn effective_limits(asked: &types::Limits, template: &Template, profile: Profile
 fn millis(cpus: Option<f64>) -> Result<Option<u64>, Failure> {
     let Some(cpus) = cpus else { return Ok(None) };
     if !(0.01..=1024.0).contains(&cpus) {
-        return Err(Failure::params(format!("{cpus} is not a number of CPUs between 0.01 and 1024")));
+        return Err(Failure::field("limits.cpus", "a number of CPUs from 0.01 to 1024"));
     }
     #[expect(
         clippy::cast_possible_truncation,
@@ -321,7 +326,7 @@ mod tests {
             ),
             (StartParams { image: Some("a b".into()), ..named("a") }, Kind::InvalidParams, "image"),
             (StartParams { ports: vec![port(0)], ..named("a") }, Kind::InvalidParams, "port"),
-            (StartParams { ports: vec![port(80), port(80)], ..named("a") }, Kind::InvalidParams, "twice"),
+            (StartParams { ports: vec![port(80), port(80)], ..named("a") }, Kind::InvalidParams, "ports[1]"),
             (
                 StartParams { profile: Some(types::Profile::Other("x".into())), ..named("a") },
                 Kind::InvalidParams,
@@ -338,6 +343,45 @@ mod tests {
             assert_eq!(failure.kind, kind, "{word}");
             assert!(failure.message.contains(word), "{}", failure.message);
             assert!(!failure.message.contains("secret"));
+        }
+    }
+
+    #[test]
+    fn a_field_is_named_with_what_it_should_be_and_without_its_value() {
+        let start = |text: &str| -> StartParams { serde_json::from_str(text).expect("params") };
+        for (text, want) in [
+            (r#""profile":"secret""#, "profile: expected one of permissive, moderate, restrictive"),
+            (r#""network":"secret""#, "network: expected one of bridge, none"),
+            (r#""template":"secret""#, "template: expected one of base"),
+            (r#""engine":"secret""#, "engine: expected one of docker"),
+            (r#""image":"secret 1""#, "image: expected the name of an image"),
+            (r#""env":{"secret=1":""}"#, "env: expected names of variables"),
+            (r#""limits":{"cpus":7777}"#, "limits.cpus: expected a number of CPUs from 0.01 to 1024"),
+            (
+                r#""workspace":{"source":"/","target":"secret"}"#,
+                "workspace.target: expected an absolute path",
+            ),
+            (
+                r#""mounts":[{"source":"/secret\u0000","target":"/"}]"#,
+                "mounts[0].target: expected an absolute path",
+            ),
+            (
+                r#""mounts":[{"source":"secret 1","target":"/a"}]"#,
+                "mounts[0].source: expected an absolute path",
+            ),
+            (
+                r#""mounts":[{"source":"aa","target":"/secret"},{"source":"bb","target":"/secret/"}]"#,
+                "mounts[1].target: expected one that no other mount has",
+            ),
+            (
+                r#""ports":[{"container":80,"protocol":"secret"}]"#,
+                "ports[0].protocol: expected one of tcp, udp",
+            ),
+        ] {
+            let failure = resolve(&start(&format!(r#"{{"name":"a",{text}}}"#))).expect_err(text);
+            assert!(failure.message.starts_with(want), "{text}: {}", failure.message);
+            let said = format!("{failure:?}");
+            assert!(!said.contains("secret") && !said.contains("7777"), "{text}: {said}");
         }
     }
 

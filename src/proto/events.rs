@@ -5,6 +5,31 @@ use serde_json::Value;
 
 /// The method that notifications of events are of.
 pub const EVENT_NOTIFICATION: &str = "event";
+/// Every kind that is kept, and [`PROGRESS`], which is not.
+pub const KINDS: &[&str] = &[
+    "session.created",
+    "session.status",
+    "session.operation",
+    "session.connected",
+    "session.renamed",
+    "session.changed",
+    "session.oom",
+    "session.attention",
+    "session.deleted",
+    "snapshot.created",
+    "snapshot.deleted",
+    "exec.started",
+    "exec.ended",
+    "terminal.opened",
+    "terminal.ended",
+    "engine.available",
+    "engine.unavailable",
+    "daemon.started",
+    PROGRESS,
+];
+
+/// The kind of a step of an operation. It is sent only to those who name it.
+pub const PROGRESS: &str = "progress";
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -247,6 +247,9 @@ pub struct UpdateParams {
 pub struct ImportParams {
     /// The rows, in the order in which they may claim a name.
     pub rows: Vec<ImportRow>,
+    /// Id for progress notifications.
+    #[serde(default)]
+    pub op: Option<String>,
 }
 
 /// One row of an older tool.

@@ -61,7 +61,7 @@ pub struct Open {
     pub protocol: u32,
     /// The session, by name or sandbox name.
     pub session: String,
-    /// Program and arguments; empty for the session's shell.
+    /// Program and arguments; with `attach`, empty for the session's shell.
     #[serde(default)]
     pub cmd: Vec<String>,
     /// Added to the session's environment.

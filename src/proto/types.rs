@@ -8,13 +8,20 @@ use serde::{Deserialize, Serialize};
 macro_rules! wire_enum {
     ($(#[doc = $doc:literal])+ $name:ident { $($(#[doc = $vdoc:literal])+ $variant:ident = $text:literal,)+ }) => {
         $(#[doc = $doc])+
-        #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
         #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         pub enum $name {
             $($(#[doc = $vdoc])+ #[serde(rename = $text)] $variant,)+
             /// A value of a newer daemon.
             #[serde(untagged)]
             Other(String),
+        }
+
+        // What is no string is told as such, and where it stands: a derived one knows neither.
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                String::deserialize(from).map(|word| Self::from_word(&word))
+            }
         }
 
         impl $name {

@@ -211,3 +211,35 @@ fn a_call_that_does_not_end_is_answered_at_the_stops_deadline() {
     assert!(http.rest().contains("\"shutting_down\""));
     assert!(daemon.wait().success());
 }
+
+#[test]
+fn a_wrong_word_is_answered_with_the_words_there_are_and_not_repeated() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let mut socket = daemon.connect();
+    socket.call("store.save", json!({"name": "a", "status": "running"}));
+    for (method, params, want) in [
+        (
+            "session.wait",
+            json!({"name": "a", "for": "s3cret"}),
+            "for: expected one of working, waiting, idle, done,",
+        ),
+        (
+            "session.notify",
+            json!({"name": "a", "state": "s3cret"}),
+            "state: expected one of working, waiting,",
+        ),
+        ("session.start", json!({"name": "b", "profile": "s3cret"}), "profile: expected one of permissive,"),
+        ("session.start", json!({"name": "b", "template": "s3cret"}), "template: expected one of base"),
+        (
+            "store.save",
+            json!({"name": "b", "created_at": "s3cret"}),
+            "created_at: expected a time in RFC 3339",
+        ),
+        ("exec.run", json!({"session": "a", "cmd": 7}), "cmd: expected an array"),
+    ] {
+        let answer = socket.request(1, method, params).line();
+        assert_eq!(answer["error"]["data"]["kind"], "invalid_params", "{answer}");
+        assert!(answer.to_string().contains(want) && !answer.to_string().contains("s3cret"), "{answer}");
+    }
+}

@@ -225,3 +225,19 @@ fn numbers_go_on_after_the_daemon_was_killed() {
     let numbers: Vec<u64> = after.iter().map(|event| event["seq"].as_u64().expect("a number")).collect();
     assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
 }
+
+#[test]
+fn an_import_tells_its_rows_before_its_answer_to_who_named_it() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let mut socket = daemon.connect();
+    let rows: Vec<Value> =
+        ["a", "b"].iter().map(|name| json!({"origin": "agent-sandbox", "row": {"name": name}})).collect();
+    socket.request(1, "session.import", json!({"op": "mine", "rows": rows}));
+    for text in ["importing 'a' (1 of 2)", "importing 'b' (2 of 2)"] {
+        let step = next(&mut socket);
+        assert_eq!((&step["kind"], &step["session"]), (&json!("progress"), &Value::Null));
+        assert_eq!(step["data"], json!({"op": "mine", "text": text}));
+    }
+    assert_eq!(socket.line()["id"], 1);
+}

@@ -104,8 +104,16 @@ impl Socket {
         String::from_utf8(read).expect("text")
     }
 
-    /// Waits until the daemon has taken everything that was written, and gives whether anything was answered.
+    /// Makes a call, and gives whether its answer is the first thing that comes: the daemon has taken everything that was
+    /// written before, and what it had to say of it would have come first.
     pub(crate) fn is_silent(&mut self) -> bool {
+        const ID: &str = "is it silent";
+        self.request(ID, "daemon.info", json!({})).line()["id"] == ID
+    }
+
+    /// Whether nothing has come until now, where no call can be made. The daemon need not have seen what was written: the
+    /// test shows in another way that it had its time.
+    pub(crate) fn has_nothing(&mut self) -> bool {
         self.stream.set_nonblocking(true).expect("a socket");
         let mut one = [0];
         let silent =

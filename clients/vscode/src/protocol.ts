@@ -1463,6 +1463,10 @@ export interface SessionImportParams {
    * The rows, in the order in which they may claim a name.
    */
   rows: ImportRow[];
+  /**
+   * Id for progress notifications.
+   */
+  op?: string | null;
 }
 
 /**

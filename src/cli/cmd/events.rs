@@ -7,8 +7,8 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::cli::args_events::{EventsArgs, HistoryArgs};
 use crate::cli::context::{Context, understand};
 use crate::cli::failure::Failure;
-use crate::client::CallError;
-use crate::proto::events::{Event, EventListParams, SubscribeParams};
+use crate::client::{CallError, Client};
+use crate::proto::events::{Event, EventListParams, PROGRESS, SubscribeParams};
 use crate::proto::methods::{EventList, EventSubscribe, SessionGet};
 use crate::proto::sessions::NameParams;
 
@@ -26,7 +26,17 @@ pub(crate) fn run(context: &Context, args: EventsArgs) -> Result<u8, Failure> {
         kinds: args.kinds,
         limit: args.since.is_none().then_some(SHOWN),
     };
-    let raw = pages(context, params)?;
+    let session = params.session.clone();
+    let mut client = context.connect()?;
+    let raw = pages(context, &mut client, params)?;
+    if let Some(name) = session
+        && understand::<EventList>(&raw)?.is_empty()
+    {
+        let any =
+            EventListParams { session: Some(name.clone()), limit: Some(1), ..EventListParams::default() };
+        let kept = pages(context, &mut client, any)?;
+        known(context, &mut client, &kept, name)?;
+    }
     context.deliver::<EventList>(&raw, |all| numbers(all), |all| text::lines(all))?;
     Ok(0)
 }
@@ -34,23 +44,32 @@ pub(crate) fn run(context: &Context, args: EventsArgs) -> Result<u8, Failure> {
 /// Shows what was done with one session.
 pub(crate) fn history(context: &Context, args: HistoryArgs) -> Result<u8, Failure> {
     let params = EventListParams { session: Some(args.name.clone()), ..EventListParams::default() };
-    let raw = pages(context, params)?;
-    if understand::<EventList>(&raw)?.is_empty() {
-        // Says that there is no such session, if there is none.
-        context.call::<SessionGet>(&NameParams { name: args.name.clone() })?;
-    }
+    let mut client = context.connect()?;
+    let raw = pages(context, &mut client, params)?;
+    known(context, &mut client, &raw, args.name)?;
     let most = args.tail.unwrap_or(usize::MAX);
     context.deliver::<EventList>(&raw, |all| numbers(all), |all| text::history(all, most))?;
     Ok(0)
 }
 
+/// Fails if there is no such session and its events, these, are none.
+fn known(context: &Context, client: &mut Client, events: &RawValue, name: String) -> Result<(), Failure> {
+    if understand::<EventList>(events)?.is_empty() {
+        context.call_on::<SessionGet>(client, &NameParams { name })?;
+    }
+    Ok(())
+}
+
 /// What all answers have, as one.
-fn pages(context: &Context, mut params: EventListParams) -> Result<Box<RawValue>, Failure> {
+fn pages(
+    context: &Context,
+    client: &mut Client,
+    mut params: EventListParams,
+) -> Result<Box<RawValue>, Failure> {
     let unreadable = |error| Failure::local("failed to read the events of abxd", &error);
-    let mut client = context.connect()?;
     let mut all: Vec<Box<RawValue>> = Vec::new();
     loop {
-        let raw = context.call_on::<EventList>(&mut client, &params)?;
+        let raw = context.call_on::<EventList>(client, &params)?;
         let Some(last) = understand::<EventList>(&raw)?.last().map(|event| event.seq) else { break };
         all.extend(serde_json::from_str::<Vec<Box<RawValue>>>(raw.get()).map_err(unreadable)?);
         // Those are the last of all.
@@ -92,8 +111,7 @@ fn follow(context: &Context, args: EventsArgs) -> Result<u8, Failure> {
         };
         let event: Event = serde_json::from_str(raw.get())
             .map_err(|error| Failure::local("failed to read an event of abxd", &error))?;
-        // Whatever comes next begins after it.
-        params.since = Some(event.seq);
+        params.since = after(params.since, &event);
         match event.kind.as_str() {
             "subscribed" => {}
             "lagged" => {
@@ -106,15 +124,61 @@ fn follow(context: &Context, args: EventsArgs) -> Result<u8, Failure> {
     }
 }
 
+/// What comes after an event begins after its number. A step of an operation overtakes events that are still to come, and
+/// leaves that as it was.
+fn after(since: Option<u64>, event: &Event) -> Option<u64> {
+    if event.kind == PROGRESS { since } else { Some(event.seq) }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::after;
     use crate::cli::tests::abx;
     use crate::client::fake::Fake;
+    use crate::proto::events::KINDS;
 
     fn event(seq: u64, kind: &str, data: &str) -> String {
         format!(
             r#"{{"seq":{seq},"at":"2026-02-01T10:00:00Z","kind":"{kind}","session":"x","revision":1,"data":{data}}}"#
         )
+    }
+
+    const NOBODY: &str =
+        r#""error":{"code":2,"message":"no session is named 'nosuch'","data":{"kind":"session_not_found"}}"#;
+    const NOTHING: &str = "\"result\":[]";
+
+    #[test]
+    fn a_session_that_is_neither_there_nor_in_what_is_kept_is_not_found() {
+        let fake = Fake::answers(&[NOTHING, NOTHING, NOBODY]);
+        let (exit, out, err) = abx(&fake, &["events", "nosuch"]);
+        assert_eq!((exit, out.as_str()), (3, ""));
+        assert!(err.starts_with("Error: no session is named 'nosuch'\n"), "{err}");
+        // One that is gone is known by what is kept, even if nothing of it is of that kind.
+        let kept = format!("\"result\":[{}]", event(4, "session.deleted", "{}"));
+        let fake = Fake::answers(&[NOTHING, &kept, NOBODY]);
+        let (exit, out, err) = abx(&fake, &["events", "gone", "--kind", "exec."]);
+        assert_eq!((exit, out.as_str(), err.as_str()), (0, "No events found.\n", ""));
+    }
+
+    #[test]
+    fn a_kind_that_there_is_not_is_wrong_usage_and_all_that_there_are_are_listed() {
+        let parse =
+            |kind: &str| crate::cli::args::parse(["abx", "events", "--kind", kind].map(Into::into)).map(drop);
+        for kind in KINDS.iter().chain(&["session.", "exec."]) {
+            parse(kind).unwrap_or_else(|error| panic!("{kind}: {error}"));
+        }
+        for kind in ["bogus", "session", "bogus.", "."] {
+            let said = parse(kind).expect_err(kind).to_string();
+            assert!(KINDS.iter().all(|kind| said.contains(kind)), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_step_of_an_operation_is_no_place_to_go_on_from() {
+        let read = |text: &str| serde_json::from_str(text).expect("an event");
+        let since = after(Some(3), &read(&event(4, "session.created", "{}")));
+        assert_eq!(since, Some(4));
+        assert_eq!(after(since, &read(&event(9, "progress", "{}"))), Some(4));
     }
 
     #[test]

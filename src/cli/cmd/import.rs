@@ -10,7 +10,7 @@ use nix::fcntl::OFlag;
 use serde::Serialize;
 
 use crate::cli::args::ImportArgs;
-use crate::cli::context::{Context, understand};
+use crate::cli::context::{Context, operation_id, understand};
 use crate::cli::failure::{FAILED, Failure};
 use crate::cli::legacy::{self, Origin};
 use crate::cli::output::clean;
@@ -216,7 +216,7 @@ fn send(
     reports: &mut [Report],
 ) -> Result<(), Failure> {
     let (places, rows): (Vec<usize>, Vec<ImportRow>) = batch.into_iter().unzip();
-    let raw = context.call_on::<SessionImport>(client, &ImportParams { rows })?;
+    let raw = context.call_on::<SessionImport>(client, &ImportParams { rows, op: operation_id() })?;
     let outcomes = understand::<SessionImport>(&raw)?;
     if outcomes.len() != places.len() {
         return Err(

@@ -10,12 +10,16 @@ use serde_json::value::RawValue;
 use crate::cli::context::Context;
 use crate::cli::failure::Failure;
 use crate::cli::output::clean;
-use crate::proto::methods::{Empty, RpcDiscover};
+use crate::proto::methods::{Empty, EventSubscribe, Method, RpcDiscover};
 use crate::proto::version::MAX_MESSAGE_BYTES;
 
 /// Calls a method; without one, lists the methods.
 pub(crate) fn run(context: &Context, method: Option<&str>, params: Option<&str>) -> Result<u8, Failure> {
     let Some(method) = method else { return list(context) };
+    if method == EventSubscribe::NAME {
+        let text = format!("{method} tells on its connection, which this command closes after the answer");
+        return Err(Failure::usage(text).with_hint("abx events --follow, or abx rpc --stdio"));
+    }
     let text = match params {
         Some("-") => read_params()?,
         Some(text) => text.to_owned(),

@@ -71,7 +71,7 @@ pub type Input = Pin<Box<dyn AsyncWrite + Send>>;
 pub struct ExecRequest {
     /// The session, by name or sandbox name.
     pub session: String,
-    /// Program and arguments; empty for the session's shell.
+    /// Program and arguments; with `attach`, empty for the session's shell.
     pub cmd: Vec<String>,
     /// Added to the session's environment.
     pub env: BTreeMap<String, String>,
@@ -304,17 +304,16 @@ fn check(request: &ExecRequest) -> Result<(), Failure> {
         return Err(Failure::new(Kind::Limit, format!("a command has at most {MAX_ARGV_BYTES} bytes")));
     }
     if request.cmd.iter().any(|arg| arg.contains('\0')) || request.cmd.first().is_some_and(String::is_empty) {
-        return Err(Failure::params("a command is a program and its arguments, without NUL bytes"));
+        return Err(Failure::field("cmd", "a program and its arguments, without NUL bytes"));
     }
     if !request.attach && request.cmd.is_empty() {
-        return Err(Failure::params("no command to run"));
+        return Err(Failure::field("cmd", "a program and its arguments"));
     }
     if request.key.as_deref().is_some_and(|key| key.is_empty() || key.len() > records::MAX_KEY_BYTES) {
-        let text = format!("a command's key has 1 to {} bytes", records::MAX_KEY_BYTES);
-        return Err(Failure::params(text));
+        return Err(Failure::field("key", format!("1 to {} bytes", records::MAX_KEY_BYTES)));
     }
     if request.cwd.as_deref().is_some_and(|cwd| !cwd.starts_with('/')) {
-        return Err(Failure::params("the working directory must be an absolute path in the sandbox"));
+        return Err(Failure::field("cwd", "an absolute path in the sandbox"));
     }
     resolve::check_env(request.env.iter().map(|(k, v)| (k.as_str(), v.as_str())))
 }

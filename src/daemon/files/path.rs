@@ -24,10 +24,10 @@ pub(super) struct Cleaned {
 /// When it is empty, too long, or has a NUL byte.
 pub(super) fn clean(path: &str, cwd: &str) -> Result<Cleaned, Failure> {
     if path.is_empty() || path.contains('\0') {
-        return Err(Failure::params("a path is not empty and has no NUL bytes"));
+        return Err(Failure::field("path", "one that is not empty and has no NUL bytes"));
     }
     if path.len() > MAX_PATH_BYTES {
-        return Err(Failure::params(format!("a path has at most {MAX_PATH_BYTES} bytes")));
+        return Err(Failure::field("path", format!("at most {MAX_PATH_BYTES} bytes")));
     }
     let whole = if path.starts_with('/') { path.to_owned() } else { format!("{cwd}/{path}") };
     let last = path.rsplit('/').next().unwrap_or_default();

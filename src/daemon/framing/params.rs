@@ -24,11 +24,29 @@ pub fn params<T: DeserializeOwned>(params: &jsonrpsee::types::Params<'_>) -> Res
 
 /// What is wrong with a JSON text: the field and what it should be.
 pub fn wrong(text: &str, error: &serde_json::Error) -> String {
-    let why = without_value(&error.to_string());
+    let why = in_json(without_value(&error.to_string()));
     match field(text, error) {
         field if field.is_empty() => why,
         field => format!("{field}: {why}"),
     }
+}
+
+/// What was expected in the words of JSON, where the parser says it in Rust's.
+fn in_json(why: String) -> String {
+    let Some(expected) = why.strip_prefix("expected ") else { return why };
+    let json = match expected {
+        "a map" => "an object",
+        "a sequence" => "an array",
+        "u8" => "an integer from 0 to 255",
+        "u16" => "an integer from 0 to 65535",
+        "u32" => "an integer from 0 to 4294967295",
+        "u64" | "usize" => "an integer from 0",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "an integer",
+        "f32" | "f64" => "a number",
+        structure if structure.starts_with("struct ") => "an object",
+        other => other,
+    };
+    format!("expected {json}")
 }
 
 /// The field at which a text was found wrong, as `ports[0].host`; empty for the text as a whole.
@@ -77,12 +95,8 @@ fn walk<'a>(text: &'a [u8], steps: &mut Vec<Step<'a>>) {
             (b'[', _) => steps.push(Step::Array(0)),
             (b',', Some(Step::Object(key))) => *key = None,
             (b',', Some(Step::Array(index))) => *index += 1,
-            // What closes at the very end is what was found wrong: its last member was not.
-            (b'}' | b']', Some(step)) if last => {
-                if let Step::Object(key) = step {
-                    *key = None;
-                }
-            }
+            // An object that closes at the very end is what was found wrong: its last member was not.
+            (b'}', Some(Step::Object(key))) if last => *key = None,
             (b'}' | b']', _) => drop(steps.pop()),
             _ => {}
         }
@@ -122,11 +136,20 @@ mod tests {
             ("{}", "missing field `name`"),
             (r#"{"name":"a","name":"b"}"#, "duplicate field `name`"),
             (r#"{"env":{"A":"x","TOKEN":12345}}"#, "env.TOKEN: expected a string"),
-            (r#"{"env":{"A":"x"},"timeout_ms":"s3cret"}"#, "timeout_ms: expected u64"),
-            (r#"{"timeout_ms": -5}"#, "timeout_ms: expected u64"),
-            ("{\n \"name\": \"a\",\n \"env\": [\"s3cret\"]\n}", "env: expected a map"),
-            (r#"{"ports":[{"container":80},{"container":8.5}]}"#, "ports[1].container: expected u16"),
+            (r#"{"env":{"A":"x"},"timeout_ms":"s3cret"}"#, "timeout_ms: expected an integer from 0"),
+            (r#"{"timeout_ms": -5}"#, "timeout_ms: expected an integer from 0"),
+            ("{\n \"name\": \"a\",\n \"env\": [\"s3cret\"]\n}", "env: expected an object"),
+            (
+                r#"{"ports":[{"container":80},{"container":8.5}]}"#,
+                "ports[1].container: expected an integer from 0 to 65535",
+            ),
             (r#"{"ports":[{"container":80},{"host":1}]}"#, "ports[1]: missing field `container`"),
+            (r#"{"workspace":"s3cret"}"#, "workspace: expected an object"),
+            (r#"{"workspace":[]}"#, "workspace: expected an object"),
+            (r#"{"ports":7}"#, "ports: expected an array"),
+            (r#"{"limits":{"cpus":"s3cret"}}"#, "limits.cpus: expected a number"),
+            (r#"{"profile":7}"#, "profile: expected a string"),
+            (r#"{"profile":{"s3cret":7}}"#, "profile: expected a string"),
             (r#"{"name":{"s3cret":1}}"#, "name: expected a string"),
             (r#"{"a\",:b":[1,{}],"reuse":"s3cret"}"#, "reuse: expected a boolean"),
             (r#"{"env":{"T":{"s3cret":"s3cret"}}}"#, "env.T: expected a string"),

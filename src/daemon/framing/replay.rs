@@ -17,12 +17,13 @@ pub struct Replay<S> {
     prefix: Bytes,
     inner: S,
     eager: Eager,
+    written: u64,
 }
 
 impl<S> Replay<S> {
     /// Puts `prefix` in front of what `inner` will still give.
     pub fn new(prefix: Bytes, inner: S) -> Self {
-        Self { prefix, inner, eager: Eager::default() }
+        Self { prefix, inner, eager: Eager::default(), written: 0 }
     }
 
     /// Gives the bytes not read again yet, and the stream.
@@ -33,6 +34,18 @@ impl<S> Replay<S> {
     /// The stream itself, for its readiness and its descriptor.
     pub fn get_ref(&self) -> &S {
         &self.inner
+    }
+
+    /// Bytes that the stream has taken until now.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    fn note(&mut self, written: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(result) = written {
+            self.eager.answered();
+            self.written += result.as_ref().map_or(0, |bytes| *bytes as u64);
+        }
     }
 }
 
@@ -59,9 +72,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Replay<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Replay<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(cx, buf);
-        if written.is_ready() {
-            self.eager.answered();
-        }
+        self.note(&written);
         written
     }
 
@@ -82,9 +93,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Replay<S> {
             Some(short) => Pin::new(&mut self.inner).poll_write(cx, short),
             None => Pin::new(&mut self.inner).poll_write_vectored(cx, bufs),
         };
-        if written.is_ready() {
-            self.eager.answered();
-        }
+        self.note(&written);
         written
     }
 

@@ -80,6 +80,8 @@ struct Wire {
 }
 
 enum Event {
+    /// The client took some of what waits for it.
+    Moved,
     Flushed(Result<(), Error>),
     Came(Option<Result<Message, Error>>),
 }
@@ -94,9 +96,13 @@ impl Wire {
         let mut pending = FuturesUnordered::new();
         let mut closing = closing.waiting();
         let mut stall = Instant::now() + STALL;
+        let mut written = self.socket.get_ref().written();
         loop {
-            if self.unsent == 0 {
+            let before = std::mem::replace(&mut written, self.socket.get_ref().written());
+            if self.unsent == 0 || written != before {
                 stall = Instant::now() + STALL;
+            }
+            if self.unsent == 0 {
                 // What still comes for a connection that ends for its own fault is not waited for.
                 if self.end.is_some_and(|end| !matches!(end, End::Stopping) || pending.is_empty()) {
                     return Ok(());
@@ -115,6 +121,7 @@ impl Wire {
                     connection.calls().abandon_all(Abandoned::Stopping);
                 }
                 event = self.event(reads) => match event {
+                    Event::Moved => {}
                     Event::Flushed(flushed) => {
                         flushed?;
                         self.unsent = 0;
@@ -140,14 +147,18 @@ impl Wire {
         }
     }
 
-    /// Waits for the first of: all is sent, a message came. One future for both, so that neither side waits for the
-    /// other when a client sends much before it reads. Cancel safe: the state is in the socket.
+    /// Waits for the first of: some or all is sent, a message came. One future for all, so that neither side waits
+    /// for the other when a client sends much before it reads. Cancel safe: the state is in the socket.
     async fn event(&mut self, reads: bool) -> Event {
         let unsent = self.unsent > 0;
         let socket = &mut self.socket;
         std::future::poll_fn(|cx| {
+            let before = socket.get_ref().written();
             if unsent && let Poll::Ready(flushed) = socket.poll_flush_unpin(cx) {
                 return Poll::Ready(Event::Flushed(flushed));
+            }
+            if socket.get_ref().written() != before {
+                return Poll::Ready(Event::Moved);
             }
             if reads && let Poll::Ready(message) = socket.poll_next_unpin(cx) {
                 return Poll::Ready(Event::Came(message));
@@ -206,5 +217,69 @@ impl Wire {
         self.unsent += text.len();
         let text = Utf8Bytes::try_from(text).expect("answers are JSON, which is UTF-8");
         self.socket.start_send_unpin(Message::Text(text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use jsonrpsee::RpcModule;
+    use tokio::io::Interest;
+
+    use super::*;
+    use crate::daemon::framing::calls::Work;
+    use crate::daemon::framing::dispatch::Dispatcher;
+    use crate::daemon::framing::{Framing, Notifier, Peer};
+    use crate::daemon::shutdown::Shutdown;
+
+    /// More than a socket takes several times.
+    const ANSWER_BYTES: usize = 2 * 1024 * 1024;
+
+    /// Serves one connection, whose only method has a long answer.
+    async fn served(stream: UnixStream) -> Result<(), Error> {
+        let mut methods = RpcModule::new(());
+        methods.register_method("fill", |_, (), _| "x".repeat(ANSWER_BYTES)).expect("one method");
+        let dispatcher =
+            Dispatcher { methods: methods.into(), shutdown: Shutdown::new(), work: Arc::new(Work::new()) };
+        let peer = Peer { uid: 0, gid: 0, pid: None, connection: 1, framing: Framing::WebSocket };
+        let (notifier, notifications) = Notifier::new();
+        let connection = Connection::new(Arc::new(dispatcher), peer, notifier, false);
+        let (_closes, closing) = Closing::new();
+        serve(Replay::new(Bytes::new(), stream), &Bytes::new(), &connection, notifications, &closing).await
+    }
+
+    /// Asks for the long answer, and gives the stream that it comes on.
+    async fn asked() -> (UnixStream, tokio::task::JoinHandle<Result<(), Error>>) {
+        let (client, server) = UnixStream::pair().expect("a pair");
+        let served = tokio::spawn(served(server));
+        let mut client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
+        let request = r#"{"jsonrpc":"2.0","id":1,"method":"fill"}"#;
+        client.send(Message::text(request)).await.expect("sent");
+        (client.into_inner(), served)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_some_of_its_answer_now_and_then_gets_all_of_it() {
+        let (client, served) = asked().await;
+        let (mut taken, mut part, begun) = (0, vec![0; 64 * 1024], Instant::now());
+        while taken < ANSWER_BYTES {
+            tokio::time::sleep(STALL - Duration::from_secs(10)).await;
+            client.ready(Interest::READABLE).await.expect("open");
+            while let Ok(read) = client.try_read(&mut part) {
+                assert!(read > 0, "closed after {taken} bytes");
+                taken += read;
+            }
+        }
+        assert!(begun.elapsed() > 2 * STALL, "the socket took all at once");
+        served.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_is_given_up() {
+        let (_client, served) = asked().await;
+        let error = served.await.expect("no panic").expect_err("nobody reads");
+        assert!(matches!(error, Error::Io(error) if error.kind() == io::ErrorKind::TimedOut));
     }
 }

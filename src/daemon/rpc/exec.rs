@@ -54,7 +54,7 @@ pub(super) fn register(module: &mut Module) {
     });
     later::<ExecKill, _, _>(module, |asked, app, _| async move {
         if asked.signal.is_some_and(|signal| !(1..=64).contains(&signal)) {
-            return Err(Failure::params("a signal is a number from 1 to 64"));
+            return Err(Failure::field("signal", "an integer from 1 to 64"));
         }
         Ok(convert::exec(&*app.driver.kill_exec(&asked.id, asked.signal).await?, &app.driver))
     });

@@ -16,8 +16,8 @@ pub(super) fn register(module: &mut Module) {
         Ok(content(app.driver.read_file(&asked.session, &asked.path, offset, limit).await?))
     });
     later::<FileWrite, _, _>(module, |asked, app, _| async move {
-        let bytes = text::decode(asked.encoding, asked.content)
-            .map_err(|error| Failure::params(format!("content is not base64: {error}")))?;
+        let bytes =
+            text::decode(asked.encoding, asked.content).map_err(|_| Failure::field("content", "base64"))?;
         let file = NewFile { path: asked.path, bytes, mode: asked.mode, create_dirs: asked.create_dirs };
         let (path, size_bytes) = app.driver.write_file(&asked.session, file).await?;
         Ok(FileWriteResult { path, size_bytes })

@@ -136,9 +136,9 @@ fn unsubscribe(extensions: &Extensions, subscription: u64) -> Done {
     Done { done: true }
 }
 
-/// Progress of an operation on a session: to the connection that the call came from, if it asked for it, and to those
-/// who subscribed.
-fn report(app: &App, session: &str, op: Option<String>, extensions: &Extensions) -> Report {
+/// Progress of an operation, on a session if it is about one: to the connection that the call came from, if it asked for
+/// it, and to those who subscribed.
+fn report(app: &App, session: Option<&str>, op: Option<String>, extensions: &Extensions) -> Report {
     let notifier = extensions.get::<Notifier>().filter(|_| op.is_some()).cloned();
     app.driver.report(session, op, notifier)
 }

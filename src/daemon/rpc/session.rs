@@ -65,7 +65,7 @@ fn read(module: &mut Module) {
 
 fn power(module: &mut Module) {
     later::<SessionStart, _, _>(module, |asked, app, extensions| async move {
-        let report = report(&app, &asked.name, asked.op.clone(), &extensions);
+        let report = report(&app, Some(&asked.name), asked.op.clone(), &extensions);
         Ok(encoded(&app, &app.driver.start(asked, report).await?))
     });
     later::<SessionStop, _, _>(module, |asked, app, _| async move {
@@ -73,7 +73,7 @@ fn power(module: &mut Module) {
         Ok(encoded(&app, &app.driver.stop(&asked.name, grace, Reason::User).await?))
     });
     later::<SessionResume, _, _>(module, |asked, app, extensions| async move {
-        let report = report(&app, &asked.name, asked.op, &extensions);
+        let report = report(&app, Some(&asked.name), asked.op, &extensions);
         Ok(encoded(&app, &app.driver.resume(&asked.name, asked.snapshot, report).await?))
     });
     later::<SessionConnect, _, _>(module, |asked, app, _| async move {
@@ -89,7 +89,7 @@ fn power(module: &mut Module) {
 
 fn files(module: &mut Module) {
     later::<SessionSave, _, _>(module, |asked, app, extensions| async move {
-        let report = report(&app, &asked.name, asked.op, &extensions);
+        let report = report(&app, Some(&asked.name), asked.op, &extensions);
         let naming = Naming { name: asked.snapshot, note: asked.note };
         let (session, snapshot) = app.driver.save(&asked.name, naming, asked.keep_running, report).await?;
         Ok(SaveResult {
@@ -98,7 +98,7 @@ fn files(module: &mut Module) {
         })
     });
     later::<SessionFork, _, _>(module, |asked, app, extensions| async move {
-        let report = report(&app, &asked.name, asked.op.clone(), &extensions);
+        let report = report(&app, Some(&asked.name), asked.op.clone(), &extensions);
         Ok(encoded(&app, &app.driver.fork(asked, report).await?))
     });
     later::<SessionDelete, _, _>(module, |asked, app, _| async move {
@@ -113,20 +113,23 @@ fn rows(module: &mut Module) {
     later::<SessionUpdate, _, _>(module, |asked, app, _| async move {
         Ok(encoded(&app, &app.driver.update(asked).await?))
     });
-    later::<SessionImport, _, _>(module, |asked, app, _| async move { app.driver.import(asked.rows).await });
+    later::<SessionImport, _, _>(module, |asked, app, extensions| async move {
+        let report = report(&app, None, asked.op, &extensions);
+        app.driver.import(asked.rows, report).await
+    });
 }
 
 fn attention(module: &mut Module) {
     later::<SessionNotify, _, _>(module, |asked, app, _| async move {
         let state = match &asked.state {
             None => Attention::Waiting,
-            Some(word) => known("state", word.as_str(), Attention::from_word)?,
+            Some(word) => known("state", word.as_str(), Attention::ALL, |word| word.as_str())?,
         };
         let text = asked.text.unwrap_or_default();
         Ok(encoded(&app, &app.driver.notify(&asked.name, state, &text).await?))
     });
     later::<SessionWait, _, _>(module, |asked, app, _| async move {
-        let until = known("for", asked.until.as_str(), Until::from_word)?;
+        let until = known("for", asked.until.as_str(), Until::ALL, |word| word.as_str())?;
         let limit = asked.timeout_ms.map(Duration::from_millis);
         let waited = tokio::select! {
             waited = app.driver.wait_session(&asked.name, until, limit) => waited?,
@@ -140,6 +143,7 @@ fn attention(module: &mut Module) {
     });
 }
 
-fn known<T>(field: &str, word: &str, parse: fn(&str) -> Option<T>) -> Result<T, Failure> {
-    parse(word).ok_or_else(|| Failure::params(format!("{field}: there is no {word:?}")))
+fn known<T: Copy>(field: &str, word: &str, all: &[T], name: fn(T) -> &'static str) -> Result<T, Failure> {
+    let found = all.iter().copied().find(|one| name(*one) == word);
+    found.ok_or_else(|| Failure::word(field, all.iter().copied().map(name)))
 }

@@ -47,7 +47,7 @@ pub(super) async fn serve(
     reader: Reader,
     mut out: Out,
 ) -> io::Result<()> {
-    let report = streams.driver.report(session, asked.op.clone(), None);
+    let report = streams.driver.report(Some(session), asked.op.clone(), None);
     let work = async {
         match asked.direction {
             Direction::Out => {

@@ -3,7 +3,14 @@
 use super::*;
 use crate::daemon::caller;
 use crate::daemon::driver::EngineState;
-use crate::model::event::By;
+use crate::model::event::{By, EventKind};
+use crate::proto::events::{KINDS, PROGRESS};
+
+#[test]
+fn the_wire_names_every_kind_in_the_tables_order() {
+    let kept: Vec<&str> = EventKind::ALL.iter().map(|kind| kind.as_str()).collect();
+    assert_eq!(KINDS.split_last(), Some((&PROGRESS, kept.as_slice())));
+}
 
 #[tokio::test]
 async fn the_life_of_a_session_is_told_in_order_with_who_asked() {
@@ -61,7 +68,7 @@ async fn an_engine_that_does_not_answer_is_told_once_whatever_it_says() {
 async fn progress_reaches_those_who_follow_operations_whoever_asked() {
     let world = World::new();
     let mut steps = world.driver.0.progress.subscribe();
-    let report = world.driver.report("a", None, None);
+    let report = world.driver.report(Some("a"), None, None);
     report.line("pulling");
     let step = steps.recv().await.expect("a step");
     assert_eq!((step.kind.as_str(), step.session.as_deref()), ("progress", Some("a")));

@@ -1,5 +1,7 @@
 //! Rows of the older tools, and of programs that keep rows here.
 
+use std::sync::Mutex;
+
 use super::*;
 use crate::engine::RunState;
 use crate::model::session::EngineKind;
@@ -43,7 +45,29 @@ fn listed(world: &World, namespace: Option<&str>) -> Vec<String> {
 }
 
 async fn import(world: &World, rows: Vec<ImportRow>) -> Vec<String> {
-    world.driver.import(rows).await.expect("imports").into_iter().map(|o| o.outcome).collect()
+    world
+        .driver
+        .import(rows, Report::default())
+        .await
+        .expect("imports")
+        .into_iter()
+        .map(|o| o.outcome)
+        .collect()
+}
+
+#[tokio::test]
+async fn each_row_is_told_before_it_is_taken_over() {
+    let world = World::new();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&told);
+    let report = Report::new("mine".to_owned(), move |step| {
+        heard.lock().expect("no panic").push((step.op.clone(), step.text.clone()));
+    });
+    let rows = vec![row("agent-sandbox", "a"), row("agent-sandbox", "b")];
+    world.driver.import(rows, report).await.expect("imports");
+    let line = |text: &str| ("mine".to_owned(), text.to_owned());
+    let want = [line("importing 'a' (1 of 2)"), line("importing 'b' (2 of 2)")];
+    assert_eq!(*told.lock().expect("no panic"), want);
 }
 
 #[tokio::test]

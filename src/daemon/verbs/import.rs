@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::stored::{external_row, parse_time};
 use crate::daemon::driver::{Driver, Held};
 use crate::daemon::failure::Failure;
+use crate::daemon::progress::Report;
 use crate::daemon::recovery::seen;
 use crate::engine::{EngineError, Observed};
 use crate::model::id::{SessionName, SnapshotId};
@@ -25,16 +26,18 @@ const CONTAINER_PREFIX: &str = "agentkernel-";
 const SNAPSHOT_REPOSITORY: &str = "agentkernel-snap";
 
 impl Driver {
-    /// Takes rows over, one by one, and says what became of each. No row that is there is changed.
+    /// Takes rows over, one by one, telling each, and says what became of them. No row that is there is changed.
     ///
     /// # Errors
     /// When the table cannot keep a row; those before it are kept.
-    pub async fn import(&self, rows: Vec<ImportRow>) -> Result<Vec<ImportOutcome>, Failure> {
+    pub async fn import(&self, rows: Vec<ImportRow>, report: Report) -> Result<Vec<ImportOutcome>, Failure> {
         let this = self.clone();
         self.submit(async move {
             let mut outcomes = Vec::with_capacity(rows.len());
             let mut engine_answers = true;
-            for row in rows {
+            let all = rows.len();
+            for (at, row) in rows.into_iter().enumerate() {
+                report.line(format!("importing '{}' ({} of {all})", row.row.name, at + 1));
                 outcomes.push(this.import_one(row, &mut engine_answers).await?);
             }
             Ok(outcomes)
@@ -177,7 +180,7 @@ fn new_row(row: &ImportRow) -> Result<Session, Failure> {
     let name = SessionName::parse(&row.row.name)?;
     let mut session = external_row(name, &row.origin, &row.row)?;
     if let Some(time) = &row.last_active {
-        session.last_active = parse_time(time)?;
+        session.last_active = parse_time("last_active", time)?;
     }
     if let Some(agent) = &row.agent {
         session.agent.clone_from(agent);

@@ -103,7 +103,7 @@ impl Place {
     fn of(namespace: Option<&str>) -> Result<Self, Failure> {
         match namespace.filter(|n| !n.is_empty()) {
             Some(long) if long.len() > MAX_NAMESPACE_BYTES => {
-                Err(Failure::params(format!("a namespace has at most {MAX_NAMESPACE_BYTES} bytes")))
+                Err(Failure::field("namespace", format!("at most {MAX_NAMESPACE_BYTES} bytes")))
             }
             namespace => Ok(Self { namespace: namespace.map(str::to_owned) }),
         }
@@ -158,9 +158,9 @@ pub(super) fn external_row(name: SessionName, origin: &str, row: &StoreRow) -> R
     if extra.len() > MAX_EXTRA_BYTES {
         return Err(Failure::params(format!("a stored row has at most {MAX_EXTRA_BYTES} bytes")));
     }
-    let time = |text: &Option<String>| text.as_deref().map(parse_time).transpose();
-    let created_at = time(&row.created_at)?.unwrap_or_else(clock::now);
-    let last_connected = time(&row.last_connected)?;
+    let time = |field, text: &Option<String>| text.as_deref().map(|text| parse_time(field, text)).transpose();
+    let created_at = time("created_at", &row.created_at)?.unwrap_or_else(clock::now);
+    let last_connected = time("last_connected", &row.last_connected)?;
     let id = SessionId::new(uuid::Uuid::now_v7().to_string());
     Ok(Session {
         // The other program's sandboxes need not have distinct names; the table's must.
@@ -187,9 +187,9 @@ pub(super) fn external_row(name: SessionName, origin: &str, row: &StoreRow) -> R
 }
 
 /// RFC 3339; a time without a zone is UTC, as the SDK's are.
-pub(super) fn parse_time(text: &str) -> Result<Timestamp, Failure> {
+pub(super) fn parse_time(field: &str, text: &str) -> Result<Timestamp, Failure> {
     let text = text.trim();
     clock::parse(text)
         .or_else(|| clock::parse(&format!("{text}Z")))
-        .ok_or_else(|| Failure::params(format!("{text:?} is not a time in RFC 3339")))
+        .ok_or_else(|| Failure::field(field, "a time in RFC 3339"))
 }

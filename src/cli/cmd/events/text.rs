@@ -1,6 +1,6 @@
 //! Events as lines for people.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use serde_json::Value;
 
@@ -23,19 +23,33 @@ pub(super) fn lines(events: &[Event]) -> String {
     events.iter().map(|event| line(event, &mut commands)).collect::<Vec<_>>().join("\n")
 }
 
+/// Most commands whose starts are remembered, as many as the daemon keeps events: an end that comes later than so many
+/// others began is shown with its id.
+const MOST_COMMANDS: usize = 10_000;
+
 /// What runs, by its id: an end tells its command's id alone.
 #[derive(Default)]
-pub(super) struct Commands(HashMap<String, String>);
+pub(super) struct Commands {
+    lines: HashMap<String, String>,
+    /// Ids in the order in which they began, the ended ones too.
+    begun: VecDeque<String>,
+}
 
 impl Commands {
     /// Takes note of a start, and gives the command line of a start or an end; where the start was not seen, the id.
     fn line(&mut self, event: &Event) -> String {
         let Some(exec) = event.data["exec"].as_str() else { return String::new() };
         if event.kind.ends_with(".ended") {
-            return self.0.remove(exec).unwrap_or_else(|| clean(exec));
+            return self.lines.remove(exec).unwrap_or_else(|| clean(exec));
         }
         let cmd = text(event, "cmd");
-        self.0.insert(exec.to_owned(), cmd.clone());
+        self.lines.insert(exec.to_owned(), cmd.clone());
+        self.begun.push_back(exec.to_owned());
+        if self.begun.len() > MOST_COMMANDS
+            && let Some(oldest) = self.begun.pop_front()
+        {
+            self.lines.remove(&oldest);
+        }
         cmd
     }
 }
@@ -177,5 +191,30 @@ fn seconds(ms: u64) -> String {
     match ms {
         0..60_000 => format!("{}.{}s", ms / 1000, ms % 1000 / 100),
         _ => format!("{}m {}s", ms / 60_000, ms % 60_000 / 1000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn event(kind: &str, exec: usize) -> Event {
+        let data = json!({"exec": format!("e{exec}"), "cmd": ["make", exec.to_string()]});
+        let event =
+            json!({"seq": 1, "at": "", "kind": kind, "session": null, "revision": null, "data": data});
+        serde_json::from_value(event).expect("an event")
+    }
+
+    #[test]
+    fn of_commands_that_began_long_ago_the_id_is_shown() {
+        let mut commands = Commands::default();
+        for exec in 0..=MOST_COMMANDS {
+            commands.line(&event("exec.started", exec));
+        }
+        assert_eq!((commands.lines.len(), commands.begun.len()), (MOST_COMMANDS, MOST_COMMANDS));
+        assert_eq!(commands.line(&event("exec.ended", 0)), "e0");
+        assert_eq!(commands.line(&event("exec.ended", 1)), "make 1");
     }
 }

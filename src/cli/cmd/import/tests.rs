@@ -39,6 +39,7 @@ fn each_file_is_reported_and_the_sum_is_on_standard_output() {
                 c.json: not imported: a session name cannot contain '/'\n\
                 d.json: not imported: it is cut off at line 1, column 1\n";
     assert_eq!(err, want);
+    assert!(requests[0].contains(r#""op":"abx-"#), "its progress is asked for: {}", requests[0]);
     assert!(requests[0].contains("s3cret") && !err.contains("s3cret") && !out.contains("s3cret"));
 }
 

@@ -150,18 +150,10 @@ def test_a_subscriber_knows_where_to_go_on_and_what_it_missed() -> None:
 
 
 @contextlib.contextmanager
-def fake(*answers: Dict[str, Any]) -> Iterator[str]:
-    """A daemon that greets, and gives these answers to what it is asked next on each connection."""
+def listening(serve: Callable[[socket.socket], None]) -> Iterator[str]:
+    """A socket whose connections are each served on a thread: its path."""
     directory = tempfile.mkdtemp(prefix="abx-py-")
     path = os.path.join(directory, "s")
-
-    def serve(made: socket.socket) -> None:
-        with made, made.makefile("rwb") as lines:
-            for answer in ({"result": {"protocol": 1}}, *answers):
-                asked = json.loads(lines.readline() or b"{}")
-                lines.write(json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), **answer}).encode() + b"\n")
-                lines.flush()
-            lines.readline()
 
     def accept() -> None:
         while True:
@@ -178,6 +170,22 @@ def fake(*answers: Dict[str, Any]) -> Iterator[str]:
         yield path
         listener.shutdown(socket.SHUT_RDWR)
     shutil.rmtree(directory)
+
+
+@contextlib.contextmanager
+def fake(*answers: Dict[str, Any]) -> Iterator[str]:
+    """A daemon that greets, and gives these answers to what it is asked next on each connection."""
+
+    def serve(made: socket.socket) -> None:
+        with made, made.makefile("rwb") as lines:
+            for answer in ({"result": {"protocol": 1}}, *answers):
+                asked = json.loads(lines.readline() or b"{}")
+                lines.write(json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), **answer}).encode() + b"\n")
+                lines.flush()
+            lines.readline()
+
+    with listening(serve) as path:
+        yield path
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may be somebody else")
@@ -234,8 +242,6 @@ def lagging(kind: str) -> "Iterator[tuple[str, list[Any]]]":
     """A daemon whose first subscription lags at once, and whose second is refused with an error of this kind.
     Gives what it was asked to subscribe to.
     """
-    directory = tempfile.mkdtemp(prefix="abx-py-")
-    path = os.path.join(directory, "s")
     asked: "list[Any]" = []
 
     def answers(request: Any) -> "Iterator[Any]":
@@ -262,21 +268,8 @@ def lagging(kind: str) -> "Iterator[tuple[str, list[Any]]]":
                     lines.write(json.dumps({"jsonrpc": "2.0", **answer}).encode() + b"\n")
                 lines.flush()
 
-    def accept() -> None:
-        while True:
-            try:
-                made = listener.accept()[0]
-            except OSError:
-                return
-            threading.Thread(target=serve, args=(made,), daemon=True).start()
-
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path)
-        listener.listen()
-        threading.Thread(target=accept, daemon=True).start()
+    with listening(serve) as path:
         yield path, asked
-        listener.shutdown(socket.SHUT_RDWR)
-    shutil.rmtree(directory)
 
 
 @pytest.mark.parametrize("kind", ["limit", "shutting_down"])

@@ -476,18 +476,7 @@ class ExecStream(Closing):
             if not data:
                 break
             self._frames.feed(data)
-        while self._exchange.exit is None:
-            frame = self._frames.next()
-            if frame is None:
-                return
-            try:
-                chunk = self._exchange.take(*frame)
-            except AbxError as error:
-                if not self._exchange.can_go_on(error):
-                    raise
-                return
-            if chunk is not None:
-                self._taken.append(chunk)
+        self._exchange.take_rest(self._frames, self._taken)
 
     def _drop(self) -> None:
         made, self._socket = self._socket, None

@@ -5,7 +5,7 @@ loss.
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Deque, Dict, List, Mapping, Optional, Tuple
 
 from . import _wire
 from ._version import __version__
@@ -97,6 +97,21 @@ class Exchange:
         elif kind == _wire.ERROR:
             raise from_wire(json.loads(payload))
         return None
+
+    def take_rest(self, frames: _wire.FrameBuffer, into: Deque[Chunk]) -> None:
+        """Takes the frames that came before the connection ended."""
+        while self.exit is None:
+            frame = frames.next()
+            if frame is None:
+                return
+            try:
+                chunk = self.take(*frame)
+            except AbxError as error:
+                if not self.can_go_on(error):
+                    raise
+                return
+            if chunk is not None:
+                into.append(chunk)
 
     def can_go_on(self, error: Optional[AbxError] = None) -> bool:
         """Whether the command may be followed on a new connection, and if so prepares that.

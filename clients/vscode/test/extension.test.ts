@@ -163,7 +163,7 @@ test(
     await editor.run("abx.session.attach", node);
     assert.equal(editor.terminals.length, 1);
     const below = await until("the terminal in the view", async () => (await editor.items(node)).get("main"));
-    assert.equal(below.item.description, "shell · 1 attached");
+    assert.equal(below.item.description, "-sh · 1 attached");
     await editor.run("abx.session.watch", below.node);
     const watcher = await until("the watcher", () => editor.terminal("feature-x (read-only)"));
     await shows(watcher, "hello");

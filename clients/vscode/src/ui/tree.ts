@@ -101,10 +101,9 @@ function terminalItem(session: Session, terminal: TerminalInfo): TreeItem {
 /** Longest command line that is shown. */
 const MOST_CHARACTERS = 40;
 
-/** What runs on a terminal. The daemon finds the session's shell with a script, which tells a reader nothing. */
+/** What runs on a terminal. */
 function program(cmd: string[]): string {
   const line = plain(cmd.join(" "));
-  if (/^\/bin\/sh -c if command -v .*exec sh -l; fi$/.test(line)) return "shell";
   return line.length > MOST_CHARACTERS ? `${line.slice(0, MOST_CHARACTERS)}…` : line;
 }
 

@@ -47,7 +47,7 @@ fn a_directory_that_is_not_there_is_named_with_126_and_a_relative_one_is_refused
         assert!(said.contains(words), "{said}");
     };
     says("/no/such/directory", 126, "/no/such/directory");
-    says("src", 125, "must be an absolute path");
+    says("src", 125, "expected an absolute path");
 }
 
 #[test]

@@ -97,6 +97,7 @@ async fn the_end_of_the_main_program_and_of_the_sandbox_are_both_an_exit() {
     // What is said from outside changes nothing about that, and the next program does.
     world.driver.notify("a", Attention::Working, "the next").await.expect("said");
     seen(&world, Until::Exit).await;
+    assert_eq!(guest.asked().await.kind, Kind::Leave, "whoever opened it has gone");
     agent(&world, &mut guest).await;
     let now = Some(Duration::from_millis(1));
     let waited = world.driver.wait_session("a", Until::Exit, now).await.expect("waited");

@@ -48,7 +48,7 @@ async fn a_part_of_a_file_is_read_and_links_are_followed() {
         ("/etc", Kind::InvalidParams, "'/etc' in session 'a' is not a file"),
         ("/etc/passwd/", Kind::InvalidParams, "'/etc/passwd' in session 'a' is not a directory"),
         ("/round", Kind::InvalidParams, "'/round' in session 'a' leads through too many symbolic links"),
-        ("", Kind::InvalidParams, "a path is not empty and has no NUL bytes"),
+        ("", Kind::InvalidParams, "path: expected one that is not empty and has no NUL bytes"),
     ] {
         let failure = world.driver.read_file("a", path, 0, 9).await.err().expect(path);
         assert_eq!((failure.kind, failure.message.as_str()), (kind, text));

@@ -99,6 +99,21 @@ fn progress_is_told_when_it_begins_and_when_it_is_over() {
     assert_eq!(says(b"\x1b]9;4;0\x07"), [Notice::NOTHING]);
 }
 
+#[test]
+fn the_end_of_progress_is_told_however_much_was_said_before() {
+    let mut signals = Signals::default();
+    let now = Instant::now();
+    let mut told = Vec::new();
+    for _ in 0..2 * MAX_IN_TURN {
+        for command in [&b"\x1b]9;4;1;10\x07"[..], b"\x1b]9;4;0\x07"] {
+            signals.command(command);
+            told.extend(signals.take(now).into_iter().map(|notice| notice.state));
+        }
+    }
+    assert!(told.len() <= 2 * MAX_IN_TURN as usize, "{told:?}");
+    assert_eq!(told.last(), Some(&Notice::NOTHING));
+}
+
 /// All that is found, of whatever number: each command has a turn of its own.
 fn heard<'a>(portions: impl IntoIterator<Item = &'a [u8]>) -> Vec<Found> {
     let (mut splitter, mut signals) = (Splitter::default(), Signals::default());

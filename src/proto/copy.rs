@@ -9,6 +9,7 @@ use super::files::FileKind;
 
 /// Which way files go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
     /// Into the sandbox.
@@ -19,6 +20,7 @@ pub enum Direction {
 
 /// What to copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CopyOpen {
     /// Which way.
     pub direction: Direction,
@@ -35,6 +37,7 @@ pub struct CopyOpen {
 
 /// The end of a copy that is in the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CopyPlace {
     /// The absolute path.
     pub path: String,
@@ -60,6 +63,7 @@ pub struct CopyPlace {
 
 /// A user of a sandbox, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Owner {
     /// The user.
     pub uid: u32,

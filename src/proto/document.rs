@@ -41,11 +41,14 @@ pub struct Example {
     pub result: Value,
 }
 
+fn settings() -> SchemaSettings {
+    SchemaSettings::draft07().with(|s| s.definitions_path = "/components/schemas".into())
+}
+
 /// Renders the OpenRPC document: what `rpc.discover` answers. `examples` are by method.
 pub fn openrpc(examples: &BTreeMap<String, Example>) -> String {
-    let settings = SchemaSettings::draft07().with(|s| s.definitions_path = "/components/schemas".into());
-    let mut taken = settings.clone().for_deserialize().into_generator();
-    let mut given = settings.for_serialize().into_generator();
+    let mut taken = settings().for_deserialize().into_generator();
+    let mut given = settings().for_serialize().into_generator();
     let data = schema(&mut given, SchemaGenerator::subschema_for::<ErrorData>);
     let raw: Vec<(Value, Value)> =
         methods::ALL.iter().map(|m| (schema(&mut taken, m.params), schema(&mut given, m.result))).collect();

@@ -50,6 +50,7 @@ pub enum AgentStart {
 
 /// What the client wants to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Open {
     /// What the client calls itself, for the history; absent for the name of its program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -149,6 +150,7 @@ impl Default for Open {
 
 /// It runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Opened {
     /// The exec's id; empty for a copy.
     pub exec: String,
@@ -194,6 +196,7 @@ impl Default for Opened {
 
 /// It does not run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Refused {
     /// Why.
     pub error: WireError,
@@ -201,6 +204,7 @@ pub struct Refused {
 
 /// How it ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Exit {
     /// The code for the client to end with: the command's own, 124, 126, 127 or 128+n.
     pub exit_code: i32,

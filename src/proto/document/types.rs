@@ -1,14 +1,17 @@
 //! Every type as a JSON Schema.
 
+use schemars::SchemaGenerator;
 use serde_json::{Map, Value, json};
 
-use super::SCHEMAS;
+use super::{SCHEMAS, settings};
+use crate::proto::stream::{Exit, Open, Opened, Refused};
 
 /// Where schemas stand in this document.
 const DEFS: &str = "#/$defs/";
 
 /// Renders one JSON Schema document with every type of an OpenRPC document: those that have a name by that, and params
-/// and result of each method as `METHOD.params` and `METHOD.result`.
+/// and result of each method as `METHOD.params` and `METHOD.result`. With it come the types of raw streams, which are no
+/// part of that document.
 pub fn schemas(openrpc: &Value) -> String {
     let mut types = Map::new();
     for (name, schema) in openrpc["components"]["schemas"].as_object().into_iter().flatten() {
@@ -18,6 +21,9 @@ pub fn schemas(openrpc: &Value) -> String {
         let name = method["name"].as_str().unwrap_or_default();
         types.insert(format!("{name}.params"), params(&method["params"]));
         types.insert(format!("{name}.result"), method["result"]["schema"].clone());
+    }
+    for (name, schema) in streams() {
+        types.entry(name).or_insert(schema);
     }
     types.values_mut().for_each(move_references);
     let document = json!({
@@ -31,6 +37,22 @@ pub fn schemas(openrpc: &Value) -> String {
     let mut text = serde_json::to_string_pretty(&document).expect("a JSON value can be written");
     text.push('\n');
     text
+}
+
+/// The types of a raw stream: what opens it, as it is taken, and what is answered, as it is given.
+fn streams() -> Map<String, Value> {
+    let mut taken = settings().for_deserialize().into_generator();
+    taken.subschema_for::<Open>();
+    let mut given = settings().for_serialize().into_generator();
+    let answers: [fn(&mut SchemaGenerator) -> schemars::Schema; 3] = [
+        SchemaGenerator::subschema_for::<Opened>,
+        SchemaGenerator::subschema_for::<Refused>,
+        SchemaGenerator::subschema_for::<Exit>,
+    ];
+    answers.iter().for_each(|answer| drop(answer(&mut given)));
+    let mut types = given.take_definitions(true);
+    types.extend(taken.take_definitions(true));
+    types
 }
 
 fn params(descriptors: &Value) -> Value {
@@ -73,6 +95,9 @@ mod tests {
         let types = document["$defs"].as_object().expect("an object");
         assert_eq!(types["session.get.params"]["required"], json!(["name"]));
         assert_eq!(types["session.list.result"]["items"]["$ref"], "#/$defs/Session");
+        for stream in ["Open", "Opened", "Refused", "Exit", "CopyOpen", "CopyPlace"] {
+            assert!(types.contains_key(stream), "{stream} has no schema");
+        }
         for reference in text.split("\"$ref\": \"").skip(1).filter_map(|rest| rest.split('"').next()) {
             let name = reference.strip_prefix(DEFS).expect("in this document");
             assert!(types.contains_key(name), "{reference} leads nowhere");

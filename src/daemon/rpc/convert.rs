@@ -112,3 +112,27 @@ fn limits(limits: &session::Limits) -> types::Limits {
     let cpus = limits.cpu_millis.map(|millis| millis as f64 / 1000.0);
     types::Limits { cpus, memory_bytes: limits.memory_bytes, pids: limits.pids }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::attention::Attention;
+    use crate::model::until::Until;
+
+    /// Neither of the two may know the other, so this is where they are held together.
+    #[test]
+    fn each_word_of_the_model_is_one_of_the_wire() {
+        for word in session::Status::ALL {
+            let wire = types::Status::from_word(word.as_str());
+            assert!(!matches!(wire, types::Status::Other(_)), "{word:?}");
+        }
+        for word in Attention::ALL {
+            let wire = types::Attention::from_word(word.as_str());
+            assert!(!matches!(wire, types::Attention::Other(_)), "{word:?}");
+        }
+        for word in Until::ALL {
+            let wire = types::WaitFor::from_word(word.as_str());
+            assert!(!matches!(wire, types::WaitFor::Other(_)), "{word:?}");
+        }
+    }
+}

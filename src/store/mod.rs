@@ -244,6 +244,8 @@ impl Store {
         T: Send + 'static,
         F: FnOnce(&mut Tx<'_>) -> Result<T, StoreError> + Send + 'static,
     {
+        #[cfg(test)]
+        let _held = tests::hold_clock();
         let sender = self.handle.jobs.read().unwrap_or_else(PoisonError::into_inner).clone();
         let (reply, answer) = oneshot::channel();
         let job = Box::new(Change { closure: Some(change), value: None, by: actor(), reply });

@@ -22,6 +22,18 @@ use super::*;
 use crate::model::id::{SessionName, SnapshotId, Timestamp};
 use crate::model::session::{EngineKind, SnapshotState, Spec, Status};
 
+/// Keeps a test's paused clock where it is while the writer has work: of a thread that is not its own the runtime does not
+/// know, takes itself for idle and runs ahead to the next timer. It does know of its blocking ones.
+pub(super) fn hold_clock() -> Option<std::sync::mpsc::Sender<()>> {
+    let runtime = tokio::runtime::Handle::try_current().ok()?;
+    if runtime.runtime_flavor() != tokio::runtime::RuntimeFlavor::CurrentThread {
+        return None;
+    }
+    let (held, ended) = std::sync::mpsc::channel();
+    runtime.spawn_blocking(move || ended.recv());
+    Some(held)
+}
+
 /// A directory for one table.
 struct Place(TempDir);
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use shpool_vterm::{ContentRegion, Size, Term};
 
-use super::modes::Modes;
+use super::modes::{Left, Modes};
 use super::signals::Signals;
 use super::split::{Piece, Splitter, unfinished};
 use super::{styles, text};
@@ -25,6 +25,9 @@ const MAX_TEXT_BYTES: usize = 2048;
 
 /// Ends a link.
 const NO_LINK: &[u8] = b"\x1b]8;;\x1b\\";
+
+/// Saves a cursor as if none had been saved on this screen (DECSC): home, in no style, with no other character set.
+const SAVE_HOME: &[u8] = b"\x1b[?6l\x1b[m\x1b(B\x1b)B\x1b*B\x1b+B\x0f\x1b[H\x1b7";
 
 /// Breaks off whatever the crate's parser is in the middle of.
 const CANCEL: &[u8] = b"\x18";
@@ -83,7 +86,11 @@ impl ScreenModel for Vterm {
             }
             Piece::Control(sequence) => {
                 signals.text(sequence);
-                modes.control(sequence);
+                // What was saved on the alternate screen is in no painting of the main one. Nor do terminals agree on
+                // whether it is still there on the next visit.
+                if modes.control(sequence) == Left::WithCursorRestored {
+                    term.process(SAVE_HOME);
+                }
                 let other = shorter_repeat(sequence, *size).or_else(|| styles::for_model(sequence));
                 term.process(other.as_deref().unwrap_or(sequence));
             }

@@ -26,6 +26,18 @@ const POP_ALL_KEYBOARDS: &[u8] = b"\x1b[<99u";
 /// Numbers of the dynamic colours, from OSC 10 to OSC 19.
 const DYNAMIC_COLOURS: std::ops::Range<usize> = 10..20;
 
+/// The private mode of the alternate screen that saves and restores the main screen's cursor with it.
+const RESTORING: u16 = 1049;
+
+/// Whether a sequence leaves the alternate screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Left {
+    /// It does, and the cursor will be as the main screen has it saved, whatever is done to it before.
+    WithCursorRestored,
+    /// It does not, or not so.
+    Otherwise,
+}
+
 /// What is known beside the model. `None` is never touched.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Modes {
@@ -153,17 +165,23 @@ impl<'a> Control<'a> {
 }
 
 impl Modes {
-    /// Looks at an escape or control sequence.
-    pub(super) fn control(&mut self, sequence: &[u8]) {
+    /// Looks at an escape or control sequence; tells whether it leaves the alternate screen.
+    pub(super) fn control(&mut self, sequence: &[u8]) -> Left {
+        let was_alternate = self.alternate;
         match sequence {
             b"\x1bc" => self.reset(),
             b"\x1bH" => self.tabs_touched = true,
             _ => {
                 if let Some(control) = Control::parse(sequence) {
                     self.sequence(&control);
+                    let restores = control.numbers().any(|mode| mode == Some(RESTORING));
+                    if was_alternate && !self.alternate && restores {
+                        return Left::WithCursorRestored;
+                    }
                 }
             }
         }
+        Left::Otherwise
     }
 
     /// Looks at an operating system command, with its `ESC ]` and its end.
@@ -267,7 +285,7 @@ impl Modes {
         }
         match mode {
             12 => self.cursor_touched = true,
-            47 | 1047 | 1049 => self.alternate = on,
+            47 | 1047 | RESTORING => self.alternate = on,
             _ => {
                 if let Some(index) = PRIVATE.iter().position(|known| *known == mode) {
                     self.private[index] = Some(on);
@@ -321,7 +339,9 @@ mod tests {
         for sequence in sequences {
             match sequence.as_bytes() {
                 command @ [0x1b, b']', ..] => modes.command(command),
-                control => modes.control(control),
+                control => {
+                    modes.control(control);
+                }
             }
         }
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace('\x1b', "^");
@@ -353,7 +373,9 @@ mod tests {
         assert_eq!(got, ("^[?1049l^[<99u^[>1u^[>7u".to_owned(), "^[<99u^[=8;1u^[>31u".to_owned()));
         assert_eq!(after(&["\x1b[>1u", "\x1b[<9u"]), ("^[?1049l^[<99u".to_owned(), String::new()));
         let mut modes = Modes::default();
-        (0..1000).for_each(|_| modes.control(b"\x1b[>1u"));
+        (0..1000).for_each(|_| {
+            modes.control(b"\x1b[>1u");
+        });
         assert_eq!(modes.keyboards[0].pushed.len(), MAX_KEYBOARDS);
     }
 

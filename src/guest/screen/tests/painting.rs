@@ -217,3 +217,16 @@ fn hostile_output_costs_neither_memory_nor_much_time() {
     assert!(model.redraw(1000).len() < 1 << 20);
     assert!(started.elapsed() < std::time::Duration::from_secs(30), "{:?}", started.elapsed());
 }
+
+#[test]
+fn a_cursor_saved_on_an_earlier_visit_to_the_alternate_screen_is_forgotten_by_painter_and_painted_alike() {
+    for back in ["\x1b[?1049l", "\x1b[?25h\x1b[?1049l", "\x1bc"] {
+        let before = format!("\x1b[?1049h\x1b[2;9H\x1b(0\x1b[1m\x1b7{back}\r\nab");
+        let mut direct = model(before.as_bytes());
+        let mut painted = model(&direct.redraw(100));
+        for model in [&mut direct, &mut painted] {
+            model.process(b"\x1b[?1049h\x1b8*");
+        }
+        assert_eq!(painted.peek(0), direct.peek(0), "{back:?}");
+    }
+}

@@ -1,5 +1,6 @@
 //! Tests that keep documents, layout and code together.
 
+mod claims;
 #[cfg(feature = "schema")]
 mod examples;
 mod imports;

@@ -21,8 +21,8 @@ use super::sessions::{
 };
 use super::snapshots::{SnapshotDeleteParams, SnapshotListParams};
 use super::terminals::{
-    TERMINAL_NOTIFICATION, TerminalInfo, TerminalNotification, TerminalOpenParams, TerminalOpened,
-    TerminalParams, TerminalPeekParams, TerminalResizeParams, TerminalScreen, TerminalWriteParams,
+    TERMINAL_NOTIFICATION, TerminalInfo, TerminalOpenParams, TerminalOpened, TerminalParams,
+    TerminalPeekParams, TerminalResizeParams, TerminalScreen, TerminalWriteParams,
 };
 use super::types::{Session, Snapshot, StoreDeleteResult, StoreListParams, StoreNameParams, StoreRow};
 
@@ -237,7 +237,7 @@ macro_rules! notifications {
 notifications! {
     EVENT_NOTIFICATION => Event,
         "What happened, for the subscriptions of `event.subscribe`; and progress of a call that has an `op`.";
-    TERMINAL_NOTIFICATION => TerminalNotification,
+    TERMINAL_NOTIFICATION => super::terminals::TerminalNotification,
         "What a terminal shows, and last how it ended, for the subscriptions of `terminal.open`.";
 }
 

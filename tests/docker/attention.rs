@@ -146,6 +146,8 @@ fn who_waits_is_told_when_the_time_is_up_and_when_there_is_nothing_to_wait_for()
     assert_eq!(code(&world, &["wait", "b", "--for", "idle"]), Some(3));
     assert_eq!(code(&world, &["wait", "a", "--for", "lunch"]), Some(2));
     let saved = wait(&world, "saved");
+    world.call("session.notify", json!({"name": "a", "state": "waiting"}));
+    assert_eq!(waited(wait(&world, "running")), "running", "the session was waited for, not its agent");
     let [idle, exit, deleted] = ["idle", "exit", "deleted"].map(|what| wait(&world, what));
     // Who waits does not keep the daemon from ending, and waits on for the next one.
     world.text(&["daemon", "stop"]);

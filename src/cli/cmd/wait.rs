@@ -25,13 +25,16 @@ pub(crate) fn run(context: &Context, args: WaitArgs) -> Result<u8, Failure> {
     if context.output.json {
         context.output.data(raw.get());
     } else if let Some(session) = session.filter(|_| !context.output.quiet) {
-        context.output.data(&state(&session));
+        context.output.data(&state(&session, WaitFor::from_word(&until)));
     }
     Ok(if reached { 0 } else { GAVE_UP })
 }
 
-/// What the session is doing, in a line.
-fn state(session: &Session) -> String {
+/// What was waited for has become, in a line: of the session itself, or of its agent.
+fn state(session: &Session, until: WaitFor) -> String {
+    if matches!(until, WaitFor::Running | WaitFor::Paused | WaitFor::Stopped | WaitFor::Saved) {
+        return clean(session.status.as_str());
+    }
     let attention = session.attention.as_ref().map(|word| word.as_str());
     let note = session.attention_note.as_ref().map(|note| format!(": {}", clean(note))).unwrap_or_default();
     format!("{}{note}", clean(attention.unwrap_or(session.status.as_str())))

@@ -165,6 +165,13 @@ async fn programs_can_keep_rows_but_not_replace_sessions() {
         world.driver.store_load(&named("theirs", None)),
         Some(StoreRow { created_at: Some("2026-03-04T08:15:30.000Z".into()), ..changed })
     );
+    let revision = world.row("theirs").revision;
+    world
+        .driver
+        .store_save(world.driver.store_load(&named("theirs", None)).expect("a row"))
+        .await
+        .expect("as it is");
+    assert_eq!(world.row("theirs").revision, revision, "what is there already is no change");
     assert_eq!(world.driver.store_load(&named("mine", None)), None);
     assert!(!world.driver.store_delete(&named("mine", None)).await.expect("left alone"));
     assert!(world.driver.store_delete(&named("theirs", None)).await.expect("deleted"));

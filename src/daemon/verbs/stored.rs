@@ -39,12 +39,17 @@ impl Driver {
                 .store
                 .write(move |tx| match tx.session_named(fresh.name.as_str()) {
                     None => tx.insert_session(&fresh),
-                    Some(old) if place.holds(&old) => tx.put_session(&Session {
-                        id: old.id,
-                        sandbox: old.sandbox,
-                        created_at: fresh.created_at.min(old.created_at),
-                        ..fresh
-                    }),
+                    Some(old) if place.holds(&old) => {
+                        let row = Session {
+                            id: old.id.clone(),
+                            sandbox: old.sandbox.clone(),
+                            created_at: fresh.created_at.min(old.created_at),
+                            revision: old.revision,
+                            ..fresh
+                        };
+                        // What is there already is no change: no new revision, and no event.
+                        if row == old { Ok(()) } else { tx.put_session(&row) }
+                    }
                     Some(old) => Err(StoreError::Exists { name: old.name.to_string() }),
                 })
                 .await?;

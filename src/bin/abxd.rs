@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use abx::config::{Config, Flags};
+use abx::daemon::handover::Inherited;
 use abx::daemon::{self, DaemonError, Options};
 use abx::paths::Home;
+use abx::proto::version::VERSION;
 use clap::Parser;
 
 /// Most threads that serve; calls wait for engines far more than they compute.
@@ -31,6 +33,12 @@ struct Arguments {
     /// A client started this and waits until it is ready
     #[arg(long, hide = true)]
     spawned: bool,
+    /// Standard input is the socket that the program before this one listened on, whose it is
+    #[arg(long, hide = true, value_name = "WHOSE")]
+    succeeds: Option<String>,
+    /// Say whether this program would start here, and its version
+    #[arg(long, hide = true)]
+    check: bool,
 }
 
 fn main() -> ExitCode {
@@ -49,12 +57,21 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let home = Home::find(arguments.home.as_deref(), arguments.socket.as_deref())?;
     let config = Config::load(&home.config(), &Flags { engine: arguments.engine, log: arguments.log })?;
+    if arguments.check {
+        daemon::check(&home)?;
+        return Ok(writeln!(std::io::stdout(), "abxd {VERSION}")?);
+    }
+    let inherited = arguments.succeeds.as_deref().map(Inherited::take).transpose()?;
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get().min(MAX_THREADS));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
-    let ended = runtime.block_on(daemon::run(Options { home, config, spawned: arguments.spawned }));
+    let ended =
+        runtime.block_on(daemon::run(Options { home, config, spawned: arguments.spawned, inherited }));
     // What could not be waited for in the stop is not waited for now.
     runtime.shutdown_background();
-    Ok(ended?)
+    match ended? {
+        None => Ok(()),
+        Some(handover) => Err(handover.go().into()),
+    }
 }
 
 fn account(error: &(dyn std::error::Error + 'static)) -> String {

@@ -287,7 +287,7 @@ pub(crate) enum DaemonCommand {
     Start,
     /// Stop abxd; sandboxes keep running
     Stop,
-    /// Stop abxd and start it again; sandboxes keep running
+    /// Have the abxd beside this abx go on in the running one's place, without a refused call
     Restart,
     /// Show version, process, places and engines
     Status,

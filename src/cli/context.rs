@@ -235,15 +235,38 @@ impl Context {
     ) -> Result<Box<RawValue>, Failure> {
         let mut bar = Bar::new(&self.output, doing(M::NAME));
         let interrupt = Interrupt::during::<M>(params);
-        let result = client.call_watched::<M>(params, &mut |event| {
-            bar.hear(event);
-            if interrupt.pressed() {
-                bar.clear();
-                interrupt.leave(&self.output);
-            }
+        let result = self.ask(client, |client| {
+            client.call_watched::<M>(params, &mut |event| {
+                bar.hear(event);
+                if interrupt.pressed() {
+                    bar.clear();
+                    interrupt.leave(&self.output);
+                }
+            })
         });
         bar.finish();
-        Ok(result?)
+        result
+    }
+
+    /// Makes a call, and makes it of the next daemon where one that stops has begun nothing of it.
+    ///
+    /// # Errors
+    /// The call's.
+    pub(crate) fn ask<T>(
+        &self,
+        client: &mut Client,
+        mut call: impl FnMut(&mut Client) -> Result<T, CallError>,
+    ) -> Result<T, Failure> {
+        let deadline = Instant::now() + SUCCESSOR_LIMIT;
+        loop {
+            match call(client) {
+                Err(error) if error.was_not_begun() && Instant::now() < deadline => {
+                    sleep(SUCCESSOR_PAUSE);
+                    *client = self.come_back(false).map_err(|_| Failure::from(error))?;
+                }
+                result => return Ok(result?),
+            }
+        }
     }
 
     /// Prints a result: as it came under `--json`, the name under `-q`, else as text.

@@ -76,6 +76,21 @@ impl CallError {
     pub fn remote(&self) -> Option<&WireError> {
         if let Self::Remote(remote) = self { Some(&remote.error) } else { None }
     }
+
+    /// Whether nothing was begun of what was asked: a daemon that stops said so, or it closed the connection before it had
+    /// read all of it.
+    pub fn was_not_begun(&self) -> bool {
+        match self {
+            Self::Remote(remote) => remote.error.data.as_ref().is_some_and(|data| data.begun == Some(false)),
+            Self::Gone { source } => match source.kind() {
+                io::ErrorKind::BrokenPipe => true,
+                // Linux tells so, in unix_release_sock, where what was sent is left unread.
+                io::ErrorKind::ConnectionReset => cfg!(target_os = "linux"),
+                _ => false,
+            },
+            _ => false,
+        }
+    }
 }
 
 /// What happens before an answer.

@@ -262,7 +262,7 @@ impl Connector {
     /// As [`Connector::connect_any_protocol`].
     pub fn pipe(&self) -> Result<Pipe, ConnectError> {
         self.reach(|stream| {
-            let daemon = self.greet(stream, PROBE, None)?.hello().pid;
+            let daemon = self.greet(stream, PROBE, None)?.hello().clone();
             match self.dial().map_err(Attempt::Final)? {
                 Dial::Stream(stream) => Ok(Pipe::new(stream, self.without_autostart(), daemon)),
                 Dial::Absent | Dial::Full => {
@@ -318,7 +318,7 @@ impl Connector {
                         return Ok(value);
                     }
                     (_, Err(Attempt::Final(error))) => return Err(error),
-                    (_, Err(Attempt::Again(error))) if overdue || !self.autostart => return Err(error),
+                    (_, Err(Attempt::Again(error))) if overdue => return Err(error),
                     (_, Err(Attempt::Again(_))) => {}
                 },
                 Dial::Full if overdue => {

@@ -6,18 +6,19 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use super::connect::Connector;
+use crate::proto::daemon::HelloResult;
 
 /// A connection on which nothing has been said.
 #[derive(Debug)]
 pub struct Pipe {
     stream: UnixStream,
     connector: Connector,
-    /// The process that answered when it was opened.
-    daemon: u32,
+    /// What answered when it was opened.
+    daemon: HelloResult,
 }
 
 impl Pipe {
-    pub(super) fn new(stream: UnixStream, connector: Connector, daemon: u32) -> Self {
+    pub(super) fn new(stream: UnixStream, connector: Connector, daemon: HelloResult) -> Self {
         Self { stream, connector, daemon }
     }
 
@@ -51,7 +52,7 @@ impl Pipe {
     /// Whether the daemon that this connection was opened to still serves. The end of a connection looks the same whether
     /// everything was answered or the daemon was killed.
     pub fn is_served(&self) -> bool {
-        self.connector.probe().is_ok_and(|hello| hello.pid == self.daemon)
+        self.connector.probe().is_ok_and(|hello| hello.is_same(&self.daemon))
     }
 }
 

@@ -21,12 +21,19 @@ pub struct Failure {
     pub causes: Vec<String>,
     /// The session that it is about.
     pub session: Option<String>,
+    /// Whether anything was begun, where a stop says so.
+    pub begun: Option<bool>,
 }
 
 impl Failure {
     /// A failure of this kind.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None, causes: Vec::new(), session: None }
+        Self { kind, message: message.into(), hint: None, causes: Vec::new(), session: None, begun: None }
+    }
+
+    /// The daemon stops, and has begun nothing of what was asked.
+    pub fn not_begun(message: impl Into<String>) -> Self {
+        Self { begun: Some(false), ..Self::new(Kind::ShuttingDown, message) }
     }
 
     /// Says what to do next.
@@ -115,6 +122,7 @@ impl Failure {
                 hint: self.hint.clone(),
                 causes: self.causes.clone(),
                 session: self.session.clone(),
+                begun: self.begun,
             }),
         }
     }

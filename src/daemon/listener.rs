@@ -6,6 +6,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net as blocking;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::DaemonError;
+use super::handover::{Inherited, Successor};
 use super::shutdown::Shutdown;
 use crate::paths::Home;
 
@@ -151,19 +153,32 @@ struct Bound {
 }
 
 impl Listener {
-    /// Listens: on the socket that a service manager passed, else on the home's. Begins `shutdown` if the home is ever
-    /// taken away from under it.
+    /// Listens: on the socket of the daemon before this one, on that of a service manager, else on the home's. Begins
+    /// `shutdown` if the home is ever taken away from under it.
     ///
     /// # Errors
     /// When the passed socket is none, or the path cannot be bound, or another program listens there.
-    pub(super) fn open(home: &Home, lock: Lock, shutdown: Shutdown) -> Result<Self, DaemonError> {
-        let activated = listenfd::ListenFd::from_env()
-            .take_unix_listener(0)
-            .map_err(|source| DaemonError::Activation { source })?;
+    pub(super) fn open(
+        home: &Home,
+        lock: Lock,
+        shutdown: Shutdown,
+        inherited: Option<Inherited>,
+    ) -> Result<Self, DaemonError> {
+        let activated = match &inherited {
+            Some(_) => Ok(None),
+            None => listenfd::ListenFd::from_env().take_unix_listener(0),
+        };
+        let activated = activated.map_err(|source| DaemonError::Activation { source })?;
         let fail = |source| DaemonError::Bind { path: home.socket().to_owned(), source };
-        let (socket, bound) = match activated {
-            Some(socket) => (socket, None),
-            None => {
+        let (socket, bound) = match (inherited, activated) {
+            (Some(Inherited { socket, managed: true }), _) | (None, Some(socket)) => (socket, None),
+            (Some(Inherited { socket, managed: false }), _) => {
+                let path = home.socket().to_owned();
+                // Where it was removed meanwhile, it is bound anew at the first look.
+                let inode = inode(&path).unwrap_or_default();
+                (socket, Some(Bound { path, inode, own: is_own(home) }))
+            }
+            (None, None) => {
                 let (socket, bound) = bind(home.socket(), is_own(home)).map_err(fail)?;
                 (socket, Some(bound))
             }
@@ -220,6 +235,15 @@ impl Listener {
             }
         }
         None
+    }
+
+    /// Gives the socket to the program that this process becomes; the lock goes with the descriptor that holds it.
+    /// Returns only if that fails: the socket goes then as at any end.
+    pub(super) fn give(self, to: &Successor) -> io::Error {
+        match self.socket.as_fd().try_clone_to_owned() {
+            Ok(socket) => to.take_over(blocking::UnixListener::from(socket), self.is_activated()),
+            Err(error) => error,
+        }
     }
 
     /// Removes the socket's file, if it still is the one that was bound.
@@ -335,7 +359,7 @@ mod tests {
     }
 
     fn open(home: &Home) -> Listener {
-        Listener::open(home, Lock::take(home).expect("free"), Shutdown::new()).expect("listens")
+        Listener::open(home, Lock::take(home).expect("free"), Shutdown::new(), None).expect("listens")
     }
 
     #[tokio::test]
@@ -392,8 +416,8 @@ mod tests {
         let home = Home::find(Some(&dir.path().join("home")), Some(&path)).expect("a home");
         home.prepare().expect("prepare");
         let other = blocking::UnixListener::bind(&path).expect("another program");
-        let error =
-            Listener::open(&home, Lock::take(&home).expect("free"), Shutdown::new()).expect_err("in use");
+        let error = Listener::open(&home, Lock::take(&home).expect("free"), Shutdown::new(), None)
+            .expect_err("in use");
         assert!(matches!(error, DaemonError::Bind { .. }));
         drop(other);
         open(&home);

@@ -18,6 +18,7 @@ pub mod files;
 pub mod framing;
 pub mod guests;
 mod halves;
+pub mod handover;
 mod listener;
 pub mod logging;
 pub mod mounts;
@@ -42,6 +43,7 @@ mod watch;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jsonrpsee::Methods;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -52,8 +54,10 @@ use sd_notify::NotifyState;
 use crate::config::Config;
 use crate::paths::{Home, PathError};
 use crate::proto::version::VERSION;
+use crate::store::Store;
 use crate::store::error::StoreError;
 use framing::{Drain, RawHandler, Server};
+use handover::Inherited;
 use listener::{Listener, Lock};
 use logging::LogError;
 use shutdown::Shutdown;
@@ -63,7 +67,7 @@ use shutdown::Shutdown;
 const WANTED_OPEN_FILES: [u64; 2] = [65_536, 10_240];
 
 /// How to run.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Options {
     /// Which home to serve.
     pub home: Home,
@@ -72,6 +76,25 @@ pub struct Options {
     /// Whether a client started this process: it then leaves the client's terminal and directory, and gives up standard
     /// error, which the client reads, once it is ready.
     pub spawned: bool,
+    /// The socket, where this program goes on for another.
+    pub inherited: Option<Inherited>,
+}
+
+/// What the program that goes on is given.
+pub struct Handover {
+    listener: Listener,
+    shutdown: Shutdown,
+}
+
+impl Handover {
+    /// Becomes the other program. Returns only if that fails; nobody serves then.
+    pub fn go(self) -> DaemonError {
+        let source = match self.shutdown.successor() {
+            Some(successor) => self.listener.give(successor),
+            None => io::ErrorKind::NotFound.into(),
+        };
+        DaemonError::Handover { source }
+    }
 }
 
 /// What is served.
@@ -134,17 +157,23 @@ pub enum DaemonError {
         /// The system's error.
         source: io::Error,
     },
+    /// The program that was to go on cannot.
+    #[error("failed to become the next abxd")]
+    Handover {
+        /// The system's error.
+        source: io::Error,
+    },
     /// A second signal came before the stop had ended.
     #[error("stopped without waiting for what was under way")]
     Forced,
 }
 
-/// Runs the daemon until it is asked to stop.
+/// Runs the daemon until it is asked to stop, or to hand over; then what the next program is given.
 ///
 /// # Errors
 /// When it cannot start, [`DaemonError::AlreadyRunning`] among others, or was made to stop at once.
-pub async fn run(options: Options) -> Result<(), DaemonError> {
-    let Options { home, config, spawned } = options;
+pub async fn run(options: Options) -> Result<Option<Handover>, DaemonError> {
+    let Options { home, config, spawned, inherited } = options;
     settle(spawned);
     home.prepare()?;
     let lock = Lock::take(&home)?;
@@ -153,16 +182,22 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
     shutdown.listen(spawned).map_err(|source| DaemonError::Signals { source })?;
     tracing::info!(version = VERSION, pid = std::process::id(), home = ?home.root(), "abxd starts");
     let services = services::build(&home, config, &shutdown).await?;
-    let listener = Listener::open(&home, lock, shutdown.clone())?;
-    announce(NotifyState::Ready);
+    let listener = Listener::open(&home, lock, shutdown.clone(), inherited)?;
+    announce(&[NotifyState::Ready]);
     if spawned {
         leave_stderr();
     }
     tracing::info!(socket = ?home.socket(), "abxd is ready");
+    if let Some(limit) = sd_notify::watchdog_enabled() {
+        tokio::spawn(feed_watchdog(limit));
+    }
     let stopping = shutdown.clone();
     tokio::spawn(async move {
         stopping.wait().await;
-        announce(NotifyState::Stopping);
+        match stopping.successor() {
+            Some(_) => announce(&reloading()),
+            None => announce(&[NotifyState::Stopping]),
+        }
     });
     // On a thread of the runtime's own, where the events of sockets arrive too.
     let mut serving = tokio::spawn(Server::new(services, shutdown.clone()).run(listener));
@@ -175,13 +210,19 @@ pub async fn run(options: Options) -> Result<(), DaemonError> {
             Err(DaemonError::Forced)
         }
         ended = &mut serving => {
-            if let Err(error) = ended {
-                std::panic::resume_unwind(error.into_panic());
-            }
-            tracing::info!("abxd has stopped");
-            Ok(())
+            let kept = ended.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+            tracing::info!(successor = ?shutdown.successor(), "abxd has stopped");
+            Ok(kept.map(|listener| Handover { listener, shutdown }))
         }
     }
+}
+
+/// Looks whether a daemon of this program would find what it needs in a home that another may be using.
+///
+/// # Errors
+/// When the table is a newer abx's.
+pub fn check(home: &Home) -> Result<(), DaemonError> {
+    Ok(Store::check_format(&home.database())?)
 }
 
 /// Makes the process what a daemon is.
@@ -204,8 +245,25 @@ fn settle(spawned: bool) {
     }
 }
 
-fn announce(state: NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
+/// Tells a service manager twice in each of its limits that the daemon lives, from the runtime that also serves: a daemon
+/// whose threads all hang is ended and started again. It goes on while the daemon stops.
+async fn feed_watchdog(limit: Duration) {
+    let mut tick = tokio::time::interval(limit / 2);
+    loop {
+        tick.tick().await;
+        announce(&[NotifyState::Watchdog]);
+    }
+}
+
+/// What a service manager is told before another program goes on: it is ready again when that says so.
+fn reloading() -> Vec<NotifyState<'static>> {
+    let mut states = vec![NotifyState::Reloading];
+    states.extend(NotifyState::monotonic_usec_now().ok());
+    states
+}
+
+fn announce(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "failed to tell the service manager");
     }
 }

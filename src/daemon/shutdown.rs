@@ -1,15 +1,18 @@
 //! When to stop: asked by a client, or by a signal.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+
+use super::handover::Successor;
 
 /// Whether the daemon is stopping. Clones share one answer.
 #[derive(Debug, Clone)]
 pub struct Shutdown {
     stage: Arc<watch::Sender<Stage>>,
+    successor: Arc<OnceLock<Successor>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,7 +25,7 @@ enum Stage {
 impl Shutdown {
     /// Makes one that has not begun and that no signal begins.
     pub fn new() -> Self {
-        Self { stage: Arc::new(watch::Sender::new(Stage::Running)) }
+        Self { stage: Arc::new(watch::Sender::new(Stage::Running)), successor: Arc::default() }
     }
 
     /// Lets SIGTERM and SIGINT begin it, and a second one end the process without waiting. SIGHUP begins it too, unless
@@ -41,6 +44,21 @@ impl Shutdown {
     /// Begins it; again is no error.
     pub fn begin(&self) {
         self.raise(Stage::Begun);
+    }
+
+    /// Begins it so that another program goes on with the socket. False when it had begun already.
+    pub fn hand_over(&self, to: Successor) -> bool {
+        if self.begun() || self.successor.set(to).is_err() {
+            return false;
+        }
+        self.begin();
+        true
+    }
+
+    /// The program that goes on, if one does. Nothing is told to be stopping then: who is not answered any more is by the
+    /// next one.
+    pub fn successor(&self) -> Option<&Successor> {
+        self.successor.get()
     }
 
     /// Whether it has begun.

@@ -30,7 +30,6 @@ use super::guests::Wanted;
 use super::halves;
 use super::shutdown::Shutdown;
 use crate::engine::WindowSize;
-use crate::proto::errors::Kind;
 use crate::proto::stream::{MAX_OPEN_BYTES, Open, Opened, Refused};
 use crate::proto::version::{PROTOCOL, VERSION};
 
@@ -130,7 +129,7 @@ impl RawStreams {
             return Err(Failure::params(text).hint("abx daemon restart"));
         }
         if self.shutdown.begun() {
-            return Err(Failure::new(Kind::ShuttingDown, "the daemon is stopping"));
+            return Err(Failure::not_begun("the daemon is stopping"));
         }
         Ok(open)
     }

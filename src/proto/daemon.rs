@@ -30,9 +30,40 @@ pub struct HelloResult {
     pub pid: u32,
     /// Its home directory.
     pub home: String,
+    /// RFC 3339, UTC, milliseconds: with the process id, which daemon this is. A daemon that handed over keeps its process.
+    #[serde(default)]
+    pub started_at: String,
     /// One line that the user should see once, such as old session files that could be imported.
     #[serde(default)]
     pub notice: Option<String>,
+}
+
+impl HelloResult {
+    /// Whether the same daemon answered, and not one that went on in its place.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.pid, &self.started_at) == (other.pid, &other.started_at)
+    }
+}
+
+/// Which program goes on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct RestartParams {
+    /// The program, by its absolute path; by default the file that the daemon was started from.
+    #[serde(default)]
+    pub program: Option<String>,
+}
+
+/// What goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct RestartResult {
+    /// The process, which stays.
+    pub pid: u32,
+    /// The version that answered.
+    pub from: String,
+    /// The version that goes on.
+    pub to: String,
 }
 
 /// The daemon's account of itself.

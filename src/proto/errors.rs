@@ -93,6 +93,9 @@ pub struct ErrorData {
     /// The session that the error is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
+    /// With `shutting_down`: false says that nothing was begun of what was asked, so that it may be asked again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun: Option<bool>,
 }
 
 /// The error object of JSON-RPC, as abx sends it.

@@ -4,7 +4,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::daemon::{DaemonInfoResult, HelloParams, HelloResult};
+use super::daemon::{DaemonInfoResult, HelloParams, HelloResult, RestartParams, RestartResult};
 use super::errors::Kind;
 use super::events::{EVENT_NOTIFICATION, Event, EventListParams, SubscribeParams, UnsubscribeParams};
 use super::execs::{
@@ -94,6 +94,8 @@ methods! {
         "Exchanges versions. Clients of abx send it first on each connection; others may leave it out.";
     DaemonInfo = "daemon.info" (Empty) -> DaemonInfoResult, [],
         "Tells version, process, home and the health of each engine, without waiting for an engine.";
+    DaemonRestart = "daemon.restart" (RestartParams) -> RestartResult, [WrongState],
+        "Has another abxd, or the same program anew, go on in this process with this socket: nobody who connects meanwhile is refused, and commands, terminals and sandboxes go on. The program says first whether it would start. Connections that stay open are closed between two answers.";
     DaemonShutdown = "daemon.shutdown" (Empty) -> Done, [],
         "Asks the daemon to stop: no new work, running operations finish or are recorded. Sandboxes keep running.";
     RpcDiscover = "rpc.discover" (Empty) -> serde_json::Value, [],

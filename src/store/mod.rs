@@ -119,6 +119,20 @@ impl Store {
         Self::open_with(path, Options::default())
     }
 
+    /// Looks whether this abx knows the format of the table at `path`, and touches nothing, also where another process has
+    /// the table open. What cannot be read is left to [`Store::open`] to judge.
+    ///
+    /// # Errors
+    /// `Newer` alone.
+    pub fn check_format(path: &Path) -> Result<(), StoreError> {
+        let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY | rusqlite::OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let found = rusqlite::Connection::open_with_flags(path, flags).and_then(|conn| schema::format(&conn));
+        match found {
+            Ok(found) if found > schema::FORMAT => Err(open::newer(path, found)),
+            _ => Ok(()),
+        }
+    }
+
     /// Opens the table as [`Store::open`] does, with settings.
     ///
     /// # Errors

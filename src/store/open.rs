@@ -204,7 +204,7 @@ fn lacks_shared_memory(error: &rusqlite::Error) -> bool {
     })
 }
 
-fn newer(path: &Path, found: u32) -> StoreError {
+pub(super) fn newer(path: &Path, found: u32) -> StoreError {
     StoreError::Newer { path: path.to_owned(), found, known: FORMAT }
 }
 

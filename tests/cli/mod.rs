@@ -6,6 +6,7 @@ mod exec;
 mod manage;
 mod notice;
 mod pipes;
+mod services;
 pub(crate) mod terminal;
 
 use std::path::Path;

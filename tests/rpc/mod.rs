@@ -5,6 +5,7 @@ mod calls;
 mod clients;
 mod crowd;
 mod events;
+mod handover;
 mod http;
 mod length;
 mod life;

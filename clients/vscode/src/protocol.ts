@@ -161,6 +161,10 @@ export interface EngineInfo {
  */
 export interface ErrorData {
   /**
+   * With `shutting_down`: false says that nothing was begun of what was asked, so that it may be asked again.
+   */
+  begun?: boolean | null;
+  /**
    * The causes below the message, outermost first.
    */
   causes?: string[];
@@ -498,6 +502,10 @@ export interface HelloResult {
    */
   server: string;
   /**
+   * RFC 3339, UTC, milliseconds: with the process id, which daemon this is. A daemon that handed over keeps its process.
+   */
+  started_at: string;
+  /**
    * The daemon's version.
    */
   version: string;
@@ -628,6 +636,24 @@ export type Profile = "permissive" | "moderate" | "restrictive" | (string & {});
  */
 export type Reason =
   "user" | "exited" | "oom_killed" | "timeout" | "idle" | "engine" | "removed" | (string & {});
+
+/**
+ * What goes on.
+ */
+export interface RestartResult {
+  /**
+   * The version that answered.
+   */
+  from: string;
+  /**
+   * The process, which stays.
+   */
+  pid: number;
+  /**
+   * The version that goes on.
+   */
+  to: string;
+}
 
 /**
  * What a save made.
@@ -1144,6 +1170,16 @@ export interface DaemonHelloParams {
  * Params of `daemon.info`.
  */
 export interface DaemonInfoParams {}
+
+/**
+ * Params of `daemon.restart`.
+ */
+export interface DaemonRestartParams {
+  /**
+   * The program, by its absolute path; by default the file that the daemon was started from.
+   */
+  program?: string | null;
+}
 
 /**
  * Params of `daemon.shutdown`.
@@ -1969,6 +2005,8 @@ export interface Methods {
   "daemon.hello": { params: DaemonHelloParams; result: HelloResult };
   /** Tells version, process, home and the health of each engine, without waiting for an engine. */
   "daemon.info": { params: DaemonInfoParams; result: DaemonInfoResult };
+  /** Has another abxd, or the same program anew, go on in this process with this socket: nobody who connects meanwhile is refused, and commands, terminals and sandboxes go on. The program says first whether it would start. Connections that stay open are closed between two answers. */
+  "daemon.restart": { params: DaemonRestartParams; result: RestartResult };
   /** Asks the daemon to stop: no new work, running operations finish or are recorded. Sandboxes keep running. */
   "daemon.shutdown": { params: DaemonShutdownParams; result: Done };
   /** Gives the OpenRPC document of this daemon. */

@@ -1,5 +1,7 @@
 //! `abx daemon`, and `abx --version`.
 
+mod end;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
@@ -7,11 +9,9 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use nix::errno::Errno;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+pub(crate) use end::stop;
 
 use super::install;
 use crate::cli::args::DaemonCommand;
@@ -19,23 +19,13 @@ use crate::cli::context::{Context, understand};
 use crate::cli::failure::{Failure, chain};
 use crate::cli::output::{clean, clean_lines};
 use crate::cli::table::pairs;
-use crate::client::{CallError, ConnectError, Connector, daemon_program, same_protocol};
-use crate::config::{Config, Flags};
-use crate::paths::Home;
+use crate::client::{ConnectError, Connector, daemon_program, same_protocol};
 use crate::proto::daemon::{DaemonInfoResult, HelloResult};
-use crate::proto::errors::{Kind, WireError};
-use crate::proto::methods::{DaemonInfo, DaemonShutdown, Empty};
+use crate::proto::methods::{DaemonInfo, Empty};
 use crate::proto::types::EngineInfo;
 use crate::proto::version::{PROTOCOL, VERSION};
 
-/// How long a daemon that was asked to stop may take: its own limit for running operations, and some more.
-const STOP_LIMIT: Duration = Duration::from_secs(20);
-
-/// How long a hung daemon has after TERM, before KILL.
-const TERM_LIMIT: Duration = Duration::from_secs(5);
-
-/// Pause between two looks whether a process has ended, or a log has grown.
-const LOOK: Duration = Duration::from_millis(20);
+/// Pause between two looks whether a log has grown.
 const FOLLOW: Duration = Duration::from_millis(200);
 
 /// How much of the log's end is read for its last lines, in bytes.
@@ -54,26 +44,12 @@ pub(crate) fn run(context: &Context, verb: DaemonCommand) -> Result<u8, Failure>
             say(context, &text, &serde_json::json!({ "running": false }));
             Ok(0)
         }
-        DaemonCommand::Restart => {
-            check_settings(context.connector.home())?;
-            stop(context)?;
-            start(context)
-        }
+        DaemonCommand::Restart => end::restart(context),
         DaemonCommand::Status => status(context),
         DaemonCommand::Logs { follow, tail } => logs(context, follow, tail),
         DaemonCommand::Install => install::install(context),
         DaemonCommand::Uninstall => install::uninstall(context),
     }
-}
-
-/// A daemon that runs is worth more than one that cannot start.
-fn check_settings(home: &Home) -> Result<(), Failure> {
-    let Err(error) = Config::load(&home.config(), &Flags::default()) else { return Ok(()) };
-    let mut causes = chain(&error);
-    let message = causes.remove(0);
-    Err(Failure::refused(format!("abxd was not restarted: {message}"))
-        .caused_by(causes)
-        .with_hint("mend the file and look with abx doctor, then: abx daemon restart"))
 }
 
 /// Prints this program's version, and the daemon's if one runs. Never starts one.
@@ -96,81 +72,6 @@ pub(crate) fn versions(context: &Context) -> Result<u8, Failure> {
         context.output.data(&format!("abxd {}{protocol}", clean(&hello.version)));
     }
     Ok(0)
-}
-
-/// Asks the daemon to stop and waits until it has. One that hangs is ended by TERM, then by KILL. Gives its process id,
-/// or none if there was no daemon.
-pub(crate) fn stop(context: &Context) -> Result<Option<i32>, Failure> {
-    let deadline = Instant::now() + STOP_LIMIT;
-    let mut client = loop {
-        match context.greet(&quiet_connector(context)) {
-            Ok(client) => break client,
-            Err(ConnectError::NotListening { .. }) => return Ok(None),
-            Err(ConnectError::Hung { pid: Some(pid) }) => return end_hung(context, pid).map(Some),
-            // Somebody else has asked it already, or it has just closed.
-            Err(ConnectError::Greeting { source }) if is_going(&source) && Instant::now() < deadline => {
-                sleep(LOOK);
-            }
-            Err(error) => return Err(error.into()),
-        }
-    };
-    let pid = i32::try_from(client.hello().pid).unwrap_or_default();
-    // The patience is for the answer alone: the daemon answers first and drains then.
-    let _ = client.set_patience(Some(STOP_LIMIT));
-    match client.call::<DaemonShutdown>(&Empty {}) {
-        Ok(_) => {}
-        // It may close before its answer has left.
-        Err(error) if is_going(&error) => {}
-        Err(CallError::Silent { .. }) => return end_hung(context, pid).map(Some),
-        Err(error) => return Err(error.into()),
-    }
-    if !client.wait_closed(STOP_LIMIT) || !wait_gone(pid, STOP_LIMIT) {
-        return end_hung(context, pid).map(Some);
-    }
-    Ok(Some(pid))
-}
-
-fn is_going(error: &CallError) -> bool {
-    let kind = error.remote().and_then(WireError::kind);
-    matches!(error, CallError::Gone { .. }) || kind == Some(Kind::ShuttingDown)
-}
-
-fn end_hung(context: &Context, pid: i32) -> Result<i32, Failure> {
-    if pid <= 1 {
-        return Err(Failure::daemon("abxd does not answer, and its process is not known", Vec::new()));
-    }
-    for (signal, limit) in [(Signal::SIGTERM, TERM_LIMIT), (Signal::SIGKILL, STOP_LIMIT)] {
-        context.output.note(&format!("abxd (process {pid}) does not answer: sending {}", signal.as_str()));
-        match kill(Pid::from_raw(pid), signal) {
-            Ok(()) | Err(Errno::ESRCH) => {}
-            Err(errno) => return Err(Failure::local(format!("failed to signal process {pid}"), &errno)),
-        }
-        if wait_gone(pid, limit) {
-            return Ok(pid);
-        }
-    }
-    Err(Failure::daemon(format!("abxd (process {pid}) does not end, even after SIGKILL"), Vec::new()))
-}
-
-/// Waits until a process has ended. One that only waits for its parent to notice has.
-fn wait_gone(pid: i32, limit: Duration) -> bool {
-    let deadline = Instant::now() + limit;
-    loop {
-        let exists = pid > 0 && kill(Pid::from_raw(pid), None) != Err(Errno::ESRCH);
-        if !exists || is_zombie(pid) {
-            return true;
-        }
-        if Instant::now() >= deadline {
-            return false;
-        }
-        sleep(LOOK);
-    }
-}
-
-fn is_zombie(pid: i32) -> bool {
-    // The state follows the name, which stands in parentheses and may contain any character.
-    std::fs::read_to_string(format!("/proc/{pid}/stat"))
-        .is_ok_and(|stat| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z')))
 }
 
 fn start(context: &Context) -> Result<u8, Failure> {
@@ -405,15 +306,5 @@ mod tests {
              notice:   the versions differ; to use one version, run abx daemon restart"
         );
         assert_eq!(status_text(&info), want);
-    }
-
-    #[test]
-    fn a_process_that_has_ended_is_gone_even_before_its_parent_looks() {
-        let mut child = Command::new("true").spawn().expect("spawn");
-        let pid = i32::try_from(child.id()).expect("small");
-        assert!(wait_gone(pid, STOP_LIMIT));
-        child.wait().expect("collected");
-        let me = i32::try_from(std::process::id()).expect("small");
-        assert!(!wait_gone(me, Duration::ZERO));
     }
 }

@@ -42,6 +42,10 @@ const DRAIN: Duration = Duration::from_secs(9);
 /// How long a stop then waits for clients to take their last answers.
 const FLUSH: Duration = Duration::from_secs(1);
 
+/// How long those who were let in are still answered when another daemon goes on with the socket: who connects, asks and
+/// leaves need not know of it.
+const LAST_WORDS: Duration = Duration::from_millis(250);
+
 /// Serves connections.
 pub(in crate::daemon) struct Server {
     shared: Arc<Shared>,
@@ -76,7 +80,10 @@ impl Server {
 
     /// Serves until the shutdown begins, then stops in order: new work is refused, what runs finishes or is recorded,
     /// the socket goes, connections get their last answers and close. The lock is the listener's, and goes with it.
-    pub(in crate::daemon) async fn run(mut self, mut listener: Listener) {
+    ///
+    /// Where another program goes on with the socket it stays, and what is answered from memory still is: the listener is
+    /// given back for it.
+    pub(in crate::daemon) async fn run(mut self, mut listener: Listener) -> Option<Listener> {
         let shutdown = self.shared.dispatcher.shutdown.clone();
         self.accept_until(&mut listener, shutdown.wait()).await;
         let deadline = Instant::now() + DRAIN;
@@ -88,9 +95,13 @@ impl Server {
                 tracing::warn!("stopping without waiting any longer for what is under way");
             }
         };
-        if listener.is_activated() {
-            // The manager keeps the socket, and whoever comes now waits there for the next daemon.
+        let handed_over = shutdown.successor().is_some();
+        if listener.is_activated() || handed_over {
+            // The socket stays, and whoever comes now waits there for the next daemon.
             drained.await;
+            if handed_over {
+                let _some_stay = timeout(LAST_WORDS, self.ended()).await;
+            }
         } else {
             // Whoever comes now is told that the daemon stops, instead of waiting for nothing.
             self.accept_until(&mut listener, drained).await;
@@ -100,15 +111,20 @@ impl Server {
             }
         }
         self.close().await;
+        handed_over.then_some(listener)
     }
 
     async fn close(&mut self) {
         self.close.send_replace(true);
-        let all = async { while self.connections.join_next().await.is_some() {} };
-        if timeout(FLUSH, all).await.is_err() {
+        if timeout(FLUSH, self.ended()).await.is_err() {
             tracing::warn!(connections = self.connections.len(), "closing connections that do not read");
             self.connections.shutdown().await;
         }
+    }
+
+    /// Waits until every connection has ended. Cancel safe.
+    async fn ended(&mut self) {
+        while self.connections.join_next().await.is_some() {}
     }
 
     async fn accept_until(&mut self, listener: &mut Listener, end: impl Future<Output = ()>) {

@@ -40,6 +40,12 @@ pub(super) fn of_kind(id: &str, kind: Kind, message: &str) -> Vec<u8> {
     error(id, &WireError { code: code(kind), message: message.to_owned(), data: Some(data(kind)) })
 }
 
+/// The answer of a daemon that stops to what it has not begun.
+pub(super) fn not_begun(id: &str, message: &str) -> Vec<u8> {
+    let data = ErrorData { begun: Some(false), ..data(Kind::ShuttingDown) };
+    error(id, &WireError { code: code(Kind::ShuttingDown), message: message.to_owned(), data: Some(data) })
+}
+
 /// The answer to a message that is too long; `seen` bytes of it are known of.
 pub(super) fn too_long(seen: u64) -> Vec<u8> {
     let text = format!("message of {seen} bytes or more is over the limit of {MAX_MESSAGE_BYTES}");

@@ -180,14 +180,18 @@ impl Connection {
             let text = "too many connections: close one and try again";
             return Outcome::Ready(answer::of_kind(id, Kind::Limit, text));
         }
+        let found = self.find(&call.method);
         if self.dispatcher.shutdown.begun() {
-            return Outcome::Ready(answer::of_kind(id, Kind::ShuttingDown, "the daemon is stopping"));
+            let at_once = matches!(found, Some((_, MethodCallback::Sync(_))));
+            if !at_once || self.dispatcher.shutdown.successor().is_none() {
+                return Outcome::Ready(answer::not_begun(id, "the daemon is stopping"));
+            }
         }
         if self.dispatcher.work.is_full() {
             let text = "too many calls are under way: try again when some have ended";
             return Outcome::Ready(answer::of_kind(id, Kind::Limit, text));
         }
-        let Some((name, callback)) = self.find(&call.method) else {
+        let Some((name, callback)) = found else {
             return Outcome::Ready(answer::not_found(id, &call.method));
         };
         match envelope::by_name(call.params) {

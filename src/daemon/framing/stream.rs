@@ -132,6 +132,10 @@ impl<C: Codec> Wire<C> {
                 Some(text) = notifications.recv(), if tells => self.frame(&text),
                 Some(answer) = pending.next(), if room => self.answer(answer, &mut notifications),
                 () = &mut closing, if self.input != Input::Closing => {
+                    // What has arrived is answered, if only by that it was not begun.
+                    if reads {
+                        let _nothing_more = stream.try_read_buf(&mut self.buffer);
+                    }
                     self.input = Input::Closing;
                     connection.calls().abandon_all(Abandoned::Stopping);
                 }

@@ -5,12 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::value::RawValue;
 
-use super::{App, Module, at_once, now};
+use super::{App, Module, at_once, later, now};
 use crate::daemon::caller::Introduced;
 use crate::daemon::clock;
+use crate::daemon::failure::Failure;
+use crate::daemon::handover::Successor;
 use crate::model::id::Timestamp;
-use crate::proto::daemon::{DaemonInfoResult, HelloResult, Setting};
-use crate::proto::methods::{DaemonHello, DaemonInfo, DaemonShutdown, Done, OPENRPC, RpcDiscover};
+use crate::proto::daemon::{DaemonInfoResult, HelloResult, RestartResult, Setting};
+use crate::proto::methods::{
+    DaemonHello, DaemonInfo, DaemonRestart, DaemonShutdown, Done, OPENRPC, RpcDiscover,
+};
 use crate::proto::types::EngineInfo;
 use crate::proto::version::{PROTOCOL, VERSION};
 
@@ -51,11 +55,24 @@ pub(super) fn register(module: &mut Module) {
             protocol: PROTOCOL,
             pid: std::process::id(),
             home: identity.home.display().to_string(),
+            started_at: clock::rfc3339(identity.started_at),
             notice,
         })
     });
     now::<DaemonInfo, _>(module, |_, app| Ok(info(app)));
+    later::<DaemonRestart, _, _>(module, |asked, app, _| async move {
+        let successor = Successor::ask(asked.program.map(PathBuf::from)).await?;
+        tracing::info!(?successor, "asked to hand over by a client");
+        let to = successor.version.clone();
+        match app.shutdown.hand_over(successor) {
+            true => Ok(RestartResult { pid: std::process::id(), from: VERSION.to_owned(), to }),
+            false => Err(Failure::not_begun("the daemon is stopping")),
+        }
+    });
     now::<DaemonShutdown, _>(module, |_, app| {
+        if app.shutdown.successor().is_some() {
+            return Err(Failure::not_begun("another abxd is about to go on: ask that one"));
+        }
         tracing::info!("asked to stop by a client");
         app.shutdown.begin();
         Ok(Done { done: true })

@@ -121,9 +121,8 @@ fn examine(path: &Path, conn: &Connection) -> Result<(), Trouble> {
     if found > FORMAT {
         return Err(newer(path, found).into());
     }
-    let verdict: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(sqlite)?;
-    if verdict != "ok" {
-        return Err(Trouble::Damaged(verdict));
+    if let Some(what) = damage(conn).map_err(sqlite)? {
+        return Err(Trouble::Damaged(what));
     }
     let tables: i64 =
         conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(sqlite)?;
@@ -131,6 +130,13 @@ fn examine(path: &Path, conn: &Connection) -> Result<(), Trouble> {
         return Err(Trouble::Damaged("it is another program's database".to_owned()));
     }
     Ok(())
+}
+
+/// What is wrong in a database, if anything is: in its pages or its indexes. A log of another table, which SQLite takes for
+/// the database's own, may leave each page whole and show in the indexes alone.
+pub(super) fn damage(conn: &Connection) -> rusqlite::Result<Option<String>> {
+    let verdict: String = conn.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
+    Ok((verdict != "ok").then_some(verdict))
 }
 
 /// Opens a connection to look at a database with, which changes nothing in it: one that only reads, where that will do.

@@ -6,6 +6,7 @@
 
 mod agents;
 mod attention;
+mod backups;
 pub mod caller;
 pub mod clock;
 pub mod driver;
@@ -53,6 +54,7 @@ use crate::config::Config;
 use crate::paths::{Home, PathError};
 use crate::proto::version::VERSION;
 use crate::store::error::StoreError;
+use failure::Failure;
 use framing::{Drain, RawHandler, Server};
 use listener::{Listener, Lock};
 use logging::LogError;
@@ -137,6 +139,19 @@ pub enum DaemonError {
     /// A second signal came before the stop had ended.
     #[error("stopped without waiting for what was under way")]
     Forced,
+}
+
+impl DaemonError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::AlreadyRunning { .. } => Some("abx daemon status".to_owned()),
+            Self::Bind { .. } => Some("abxd --socket PATH, or set ABX_SOCKET".to_owned()),
+            Self::Log(_) => Some("abxd --log info".to_owned()),
+            Self::Store(error) => Failure::from(error.clone()).hint,
+            _ => None,
+        }
+    }
 }
 
 /// Runs the daemon until it is asked to stop.

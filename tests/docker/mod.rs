@@ -18,6 +18,7 @@ mod orphans;
 mod pid1;
 mod programs;
 mod pull;
+mod rebuild;
 mod reports;
 mod sessions;
 mod shown;

@@ -40,9 +40,10 @@ pub(super) fn register(module: &mut Module) {
         let identity = &app.identity;
         // Others may not show it to anybody.
         let ours = hello.client == "abx";
-        let notice =
-            identity.first_notice.clone().filter(|_| ours && !identity.told.swap(true, Ordering::Relaxed));
-        if let Some(notice) = &notice {
+        let rebuilt = ours.then(|| app.driver.tell_rebuilt()).flatten();
+        let first = rebuilt.is_none().then(|| identity.first_notice.clone()).flatten();
+        let first = first.filter(|_| ours && !identity.told.swap(true, Ordering::Relaxed));
+        if let Some(notice) = &first {
             app.driver.remember_told(notice.clone());
         }
         Ok(HelloResult {
@@ -51,7 +52,7 @@ pub(super) fn register(module: &mut Module) {
             protocol: PROTOCOL,
             pid: std::process::id(),
             home: identity.home.display().to_string(),
-            notice,
+            notice: rebuilt.or(first),
         })
     });
     now::<DaemonInfo, _>(module, |_, app| Ok(info(app)));
@@ -87,7 +88,7 @@ fn info(app: &App) -> DaemonInfoResult {
             .into_iter()
             .map(|(name, value, source)| Setting { name, value, source: source.to_string() })
             .collect(),
-        notices: identity.notices.clone(),
+        notices: [identity.notices.clone(), app.driver.rebuilt_notices()].concat(),
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) use account::{Rebuilt, Source};
 /// Most names that are tried before the row is given up.
 const MAX_TRIES: u32 = 1_000;
 
-/// Puts a session in the table, as `NAME-2` and so on where its name is taken, and gives its name.
+/// As [`insert_free`], of a row that was made again: that is told.
 pub(super) fn insert(tx: &mut Tx<'_>, row: Session, source: Source) -> Result<String, StoreError> {
     let id = row.id.clone();
     let name = insert_free(tx, row)?.to_string();
@@ -31,7 +31,8 @@ pub(super) fn insert(tx: &mut Tx<'_>, row: Session, source: Source) -> Result<St
     Ok(name)
 }
 
-fn insert_free(tx: &mut Tx<'_>, row: Session) -> Result<SessionName, StoreError> {
+/// Puts a session in the table, as `NAME-2` and so on where its name is taken, and gives its name.
+pub(super) fn insert_free(tx: &mut Tx<'_>, row: Session) -> Result<SessionName, StoreError> {
     let original = row.name.clone();
     let mut row = row;
     for n in 2..MAX_TRIES {

@@ -15,11 +15,12 @@ use super::files::{
     FileContent, FileListParams, FileListResult, FileReadParams, FileWriteParams, FileWriteResult,
 };
 use super::sessions::{
-    DeleteParams, DeleteResult, ForkParams, ImportOutcome, ImportParams, ListParams, NameParams,
+    AdoptParams, DeleteParams, DeleteResult, ForkParams, ImportOutcome, ImportParams, ListParams, NameParams,
     NotifyParams, RenameParams, ResumeParams, SaveParams, SaveResult, StartParams, StopParams, UpdateParams,
     WaitParams, WaitResult,
 };
 use super::snapshots::{SnapshotDeleteParams, SnapshotListParams};
+use super::table::{TableDocument, TableExportParams, TableImportParams};
 use super::terminals::{
     TERMINAL_NOTIFICATION, TerminalInfo, TerminalNotification, TerminalOpenParams, TerminalOpened,
     TerminalParams, TerminalPeekParams, TerminalResizeParams, TerminalScreen, TerminalWriteParams,
@@ -143,6 +144,9 @@ methods! {
     SessionImport = "session.import" (ImportParams) -> Vec<ImportOutcome>,
         [StoreFull, StoreBusy],
         "Takes over rows of the older tools. Adopts a container that still exists; never overwrites a row.";
+    SessionAdopt = "session.adopt" (AdoptParams) -> Session,
+        [SessionExists, InvalidName, WrongState, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
+        "Makes a container that abx did not make, or that lost its row, a session. Refuses one that another session or another home has.";
     SnapshotList = "snapshot.list" (SnapshotListParams) -> Vec<Snapshot>, [SessionNotFound],
         "Lists snapshots, newest first: of one session, or all.";
     SnapshotDelete = "snapshot.delete" (SnapshotDeleteParams) -> Vec<String>,
@@ -208,6 +212,11 @@ methods! {
     StoreDelete = "store.delete" (StoreNameParams) -> StoreDeleteResult,
         [StoreFull, StoreBusy],
         "Deletes such a row, if it is there.";
+    TableExport = "table.export" (TableExportParams) -> TableDocument, [],
+        "Gives the whole session table as one document, without values of environments unless asked for.";
+    TableImport = "table.import" (TableImportParams) -> Vec<ImportOutcome>,
+        [EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
+        "Merges an exported table into this one. A session that is there already stays as it is; what a session has on this engine decides its state.";
 }
 
 /// What the protocol document needs of a kind of notification.

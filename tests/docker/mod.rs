@@ -24,6 +24,7 @@ mod sessions;
 mod shown;
 mod snapshot;
 mod subscribed;
+mod tables;
 mod terminals;
 mod viewers;
 

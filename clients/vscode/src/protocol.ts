@@ -654,15 +654,15 @@ export interface Session {
   /**
    * What its agent is doing; null until something of it was heard since the sandbox came up.
    */
-  attention: Attention | null;
+  attention?: Attention | null;
   /**
    * Since when.
    */
-  attention_at: string | null;
+  attention_at?: string | null;
   /**
    * One line that came with it, from inside the sandbox.
    */
-  attention_note: string | null;
+  attention_note?: string | null;
   /**
    * RFC 3339, UTC, milliseconds.
    */
@@ -674,7 +674,7 @@ export interface Session {
   /**
    * Names of the session's environment variables; their values are masked as `***`.
    */
-  env: {
+  env?: {
     [k: string]: string;
   };
   /**
@@ -684,7 +684,7 @@ export interface Session {
   /**
    * When its timeout will stop it.
    */
-  expires_at: string | null;
+  expires_at?: string | null;
   /**
    * UUIDv7.
    */
@@ -692,15 +692,15 @@ export interface Session {
   /**
    * Idle time after which it is stopped, in milliseconds; null is never.
    */
-  idle_ms: number | null;
+  idle_ms?: number | null;
   /**
    * The image it was started from, as asked for.
    */
-  image: string | null;
+  image?: string | null;
   /**
    * The immutable id of the image that the sandbox runs on.
    */
-  image_id: string | null;
+  image_id?: string | null;
   /**
    * When it was last used.
    */
@@ -708,7 +708,7 @@ export interface Session {
   /**
    * When a client last connected or attached.
    */
-  last_connected: string | null;
+  last_connected?: string | null;
   /**
    * Resource limits.
    */
@@ -722,7 +722,7 @@ export interface Session {
   /**
    * Further mounts.
    */
-  mounts: Mount[];
+  mounts?: Mount[];
   /**
    * The name given by the user; unique.
    */
@@ -738,7 +738,7 @@ export interface Session {
   /**
    * What is being done right now, else null.
    */
-  operation: string | null;
+  operation?: string | null;
   /**
    * Forwarded ports.
    */
@@ -746,11 +746,11 @@ export interface Session {
   /**
    * How much the sandbox may do.
    */
-  profile: Profile;
+  profile?: Profile;
   /**
    * Why it does not run, else null.
    */
-  reason: Reason | null;
+  reason?: Reason | null;
   /**
    * Raised by one at every change.
    */
@@ -758,7 +758,7 @@ export interface Session {
   /**
    * What runs its commands: `init` (abx-init, in the sandbox) or `engine`; null where this daemon runs none.
    */
-  runtime: string | null;
+  runtime?: string | null;
   /**
    * The sandbox's name: the container's name.
    */
@@ -766,11 +766,11 @@ export interface Session {
   /**
    * The engine's full id of the container.
    */
-  sandbox_id: string | null;
+  sandbox_id?: string | null;
   /**
    * The newest snapshot's name.
    */
-  snapshot: string | null;
+  snapshot?: string | null;
   /**
    * Number of snapshots.
    */
@@ -786,11 +786,11 @@ export interface Session {
   /**
    * Timeout since start or resume, in milliseconds; null is never.
    */
-  timeout_ms: number | null;
+  timeout_ms?: number | null;
   /**
    * The host directory that it works on.
    */
-  workspace: Workspace | null;
+  workspace?: Workspace | null;
 }
 
 /**
@@ -848,11 +848,11 @@ export interface Snapshot {
   /**
    * The user's words.
    */
-  note: string | null;
+  note?: string | null;
   /**
    * The snapshot that the files came from.
    */
-  parent: string | null;
+  parent?: string | null;
   /**
    * The session's name; kept when the session is deleted and its snapshots are not.
    */
@@ -919,6 +919,103 @@ export interface StoreRow {
    */
   template?: string | null;
   [k: string]: unknown;
+}
+
+/**
+ * The table.
+ */
+export interface TableDocument {
+  /**
+   * The form of this document: 1.
+   */
+  abx_table: number;
+  /**
+   * RFC 3339, UTC, milliseconds.
+   */
+  exported_at?: string;
+  /**
+   * The home that it is of.
+   */
+  home?: string;
+  /**
+   * Sessions, oldest first.
+   */
+  sessions: TableSession[];
+  /**
+   * Snapshots, oldest first; also those that were kept when their session was deleted. Of each the row alone: its files
+   * are an image of the engine.
+   */
+  snapshots?: TableSnapshot[];
+  /**
+   * The version of abx that wrote it.
+   */
+  version?: string;
+}
+
+/**
+ * Where a row of another program came from.
+ */
+export interface TableExternal {
+  /**
+   * What else it stored; null where it was left out.
+   */
+  extra?: {
+    [k: string]: unknown;
+  } | null;
+  /**
+   * `store`, `store:NAMESPACE`, `agentkernel`, `agent-sandbox` or `adopted`.
+   */
+  origin: string;
+  /**
+   * The other program's word for the state.
+   */
+  status?: string | null;
+}
+
+/**
+ * A session, with what `session.get` does not tell.
+ */
+export interface TableSession {
+  /**
+   * Values of its environment; null where they were left out.
+   */
+  env?: {
+    [k: string]: string;
+  } | null;
+  /**
+   * Of a row that another program wrote: where it came from.
+   */
+  external?: TableExternal | null;
+  /**
+   * Those of its ports (`80/tcp`) whose port on the host was asked for.
+   */
+  fixed_ports?: string[];
+  /**
+   * As `session.get` gives it.
+   */
+  session: Session;
+  /**
+   * The user that commands run as; the image's own if absent.
+   */
+  user?: string | null;
+}
+
+/**
+ * A snapshot, with its ids.
+ */
+export interface TableSnapshot {
+  /**
+   * UUIDv7.
+   */
+  id: string;
+  /**
+   * The id of the session whose timeline it is in; null where that was deleted.
+   */
+  session_id?: string | null;
+  /**
+   * As `snapshot.list` gives it.
+   */
+  snapshot: Snapshot;
 }
 
 /**
@@ -1111,7 +1208,7 @@ export interface Workspace {
   /**
    * Whether the sandbox may only read it.
    */
-  read_only: boolean;
+  read_only?: boolean;
   /**
    * Absolute path on the host, links resolved.
    */
@@ -1467,6 +1564,24 @@ export interface SessionImportParams {
    * Id for progress notifications.
    */
   op?: string | null;
+}
+
+/**
+ * Params of `session.adopt`.
+ */
+export interface SessionAdoptParams {
+  /**
+   * The container, by its name or its full id.
+   */
+  container: string;
+  /**
+   * The session's name.
+   */
+  name: string;
+  /**
+   * `claude` if absent, or what the container's labels say.
+   */
+  agent?: string | null;
 }
 
 /**
@@ -1963,6 +2078,34 @@ export interface StoreDeleteParams {
   namespace?: string | null;
 }
 
+/**
+ * Params of `table.export`.
+ */
+export interface TableExportParams {
+  /**
+   * With the values of environments, and what other programs stored with their rows.
+   */
+  with_secrets?: boolean;
+}
+
+/**
+ * Params of `table.import`.
+ */
+export interface TableImportParams {
+  /**
+   * What was exported. A request has at most 8 MiB: of a larger one, send its sessions in parts, each with its snapshots.
+   */
+  document: TableDocument;
+  /**
+   * Id for progress notifications.
+   */
+  op?: string | null;
+  /**
+   * Give a session whose name is taken another, `NAME-2` and so on, rather than refuse it.
+   */
+  rename?: boolean;
+}
+
 /** Every method of the socket. */
 export interface Methods {
   /** Exchanges versions. Clients of abx send it first on each connection; others may leave it out. */
@@ -2005,6 +2148,8 @@ export interface Methods {
   "session.wait": { params: SessionWaitParams; result: WaitResult };
   /** Takes over rows of the older tools. Adopts a container that still exists; never overwrites a row. */
   "session.import": { params: SessionImportParams; result: ImportOutcome[] };
+  /** Makes a container that abx did not make, or that lost its row, a session. Refuses one that another session or another home has. */
+  "session.adopt": { params: SessionAdoptParams; result: Session };
   /** Lists snapshots, newest first: of one session, or all. */
   "snapshot.list": { params: SnapshotListParams; result: Snapshot[] };
   /** Deletes snapshots by name and gives the names of those deleted. */
@@ -2055,6 +2200,10 @@ export interface Methods {
   "store.list_all": { params: StoreListAllParams; result: StoreRow[] };
   /** Deletes such a row, if it is there. */
   "store.delete": { params: StoreDeleteParams; result: StoreDeleteResult };
+  /** Gives the whole session table as one document, without values of environments unless asked for. */
+  "table.export": { params: TableExportParams; result: TableDocument };
+  /** Merges an exported table into this one. A session that is there already stays as it is; what a session has on this engine decides its state. */
+  "table.import": { params: TableImportParams; result: ImportOutcome[] };
 }
 
 /** The kinds of errors that this version knows. One that it does not know is to be treated as `internal`. */

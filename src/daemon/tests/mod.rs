@@ -13,6 +13,7 @@ mod orphans;
 mod rebuild;
 mod recovery;
 mod streams;
+mod tables;
 mod timers;
 mod watching;
 

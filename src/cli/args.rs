@@ -125,7 +125,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Daemon(DaemonCommand),
     /// Check everything that abx needs, and say how to mend what is wrong
-    Doctor,
+    Doctor(DoctorArgs),
     /// Print completions for a shell
     Completions {
         /// The shell
@@ -310,6 +310,23 @@ pub(crate) struct AdoptArgs {
     /// The agent that works in it [default: claude, or what its labels say]
     #[arg(long)]
     pub(crate) agent: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit code 1: something is wrong. --fix takes the rights of others away, removes a
+left-over socket, and makes containers of abx that lost their rows sessions again.
+It removes nothing that you made.")]
+pub(crate) struct DoctorArgs {
+    /// Print a report that can be shown to others: without paths of homes, user names and passwords
+    #[arg(long, conflicts_with = "fix")]
+    pub(crate) report: bool,
+    /// Mend what can be mended, and check again
+    #[arg(long)]
+    pub(crate) fix: bool,
+    /// Do not ask
+    #[arg(short, long, requires = "fix")]
+    pub(crate) yes: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -92,7 +92,7 @@ fn perform(context: &Context, version: bool, command: Option<Command>, mcp: Mcp)
         Some(Command::Export(args)) => cmd::export::run(context, &args),
         Some(Command::Adopt(args)) => cmd::adopt::run(context, args),
         Some(Command::Daemon(verb)) => cmd::daemon::run(context, verb),
-        Some(Command::Doctor) => cmd::doctor::run(context),
+        Some(Command::Doctor(args)) => cmd::doctor::run(context, &args),
         Some(Command::Completions { .. }) if context.output.json => {
             Err(Failure::usage("completions are a script, and --json gives documents")
                 .with_hint("leave --json out"))

@@ -8,6 +8,7 @@ mod agents;
 mod attention;
 mod backups;
 pub mod caller;
+mod check;
 pub mod clock;
 pub mod driver;
 mod effects;

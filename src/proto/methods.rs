@@ -4,7 +4,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::daemon::{DaemonInfoResult, HelloParams, HelloResult};
+use super::daemon::{DaemonCheckResult, DaemonInfoResult, HelloParams, HelloResult};
 use super::errors::Kind;
 use super::events::{EVENT_NOTIFICATION, Event, EventListParams, SubscribeParams, UnsubscribeParams};
 use super::execs::{
@@ -95,6 +95,8 @@ methods! {
         "Exchanges versions. Clients of abx send it first on each connection; others may leave it out.";
     DaemonInfo = "daemon.info" (Empty) -> DaemonInfoResult, [],
         "Tells version, process, home and the health of each engine, without waiting for an engine.";
+    DaemonCheck = "daemon.check" (Empty) -> DaemonCheckResult, [EngineUnavailable, EngineTimeout, EngineError],
+        "Asks the engine what this home has there that no session explains, and how many layers sessions stand on.";
     DaemonShutdown = "daemon.shutdown" (Empty) -> Done, [],
         "Asks the daemon to stop: no new work, running operations finish or are recorded. Sandboxes keep running.";
     RpcDiscover = "rpc.discover" (Empty) -> serde_json::Value, [],

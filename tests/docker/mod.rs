@@ -6,6 +6,7 @@ mod away;
 mod caller;
 mod cli;
 mod cp;
+mod doctor;
 #[path = "../../src/guest/screen/tests/emulator.rs"]
 #[expect(dead_code, reason = "tests of the model look at more of it")]
 mod emulator;

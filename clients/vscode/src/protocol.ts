@@ -43,6 +43,24 @@ export interface Cursor {
 }
 
 /**
+ * What this home has on the engine, beside what its sessions explain.
+ */
+export interface DaemonCheckResult {
+  /**
+   * Containers that are no session's.
+   */
+  containers: OrphanContainer[];
+  /**
+   * Tags of snapshots' images that have no row.
+   */
+  images: string[];
+  /**
+   * How many layers each session's sandbox stands on.
+   */
+  layers: SessionLayers[];
+}
+
+/**
  * The daemon's account of itself.
  */
 export interface DaemonInfoResult {
@@ -601,6 +619,28 @@ export interface Mount {
 export type Network = "bridge" | "none" | (string & {});
 
 /**
+ * A container of this home that is no session's.
+ */
+export interface OrphanContainer {
+  /**
+   * The engine's full id.
+   */
+  id: string;
+  /**
+   * Its name.
+   */
+  name: string;
+  /**
+   * A free name under which `session.adopt` takes it; null where the session that it is of has another container.
+   */
+  session: string | null;
+  /**
+   * `created`, `running`, `paused` or `exited`.
+   */
+  state: string;
+}
+
+/**
  * A port of the sandbox that the host forwards.
  */
 export interface Port {
@@ -791,6 +831,20 @@ export interface Session {
    * The host directory that it works on.
    */
   workspace?: Workspace | null;
+}
+
+/**
+ * How deep a session stands on snapshots.
+ */
+export interface SessionLayers {
+  /**
+   * Layers of the image that its sandbox is made from.
+   */
+  layers: number;
+  /**
+   * The session's name.
+   */
+  name: string;
 }
 
 /**
@@ -1241,6 +1295,11 @@ export interface DaemonHelloParams {
  * Params of `daemon.info`.
  */
 export interface DaemonInfoParams {}
+
+/**
+ * Params of `daemon.check`.
+ */
+export interface DaemonCheckParams {}
 
 /**
  * Params of `daemon.shutdown`.
@@ -2112,6 +2171,8 @@ export interface Methods {
   "daemon.hello": { params: DaemonHelloParams; result: HelloResult };
   /** Tells version, process, home and the health of each engine, without waiting for an engine. */
   "daemon.info": { params: DaemonInfoParams; result: DaemonInfoResult };
+  /** Asks the engine what this home has there that no session explains, and how many layers sessions stand on. */
+  "daemon.check": { params: DaemonCheckParams; result: DaemonCheckResult };
   /** Asks the daemon to stop: no new work, running operations finish or are recorded. Sandboxes keep running. */
   "daemon.shutdown": { params: DaemonShutdownParams; result: Done };
   /** Gives the OpenRPC document of this daemon. */

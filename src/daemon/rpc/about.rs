@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::value::RawValue;
 
-use super::{App, Module, at_once, now};
+use super::{App, Module, at_once, later, now};
 use crate::daemon::caller::Introduced;
 use crate::daemon::clock;
 use crate::model::id::Timestamp;
 use crate::proto::daemon::{DaemonInfoResult, HelloResult, Setting};
-use crate::proto::methods::{DaemonHello, DaemonInfo, DaemonShutdown, Done, OPENRPC, RpcDiscover};
+use crate::proto::methods::{
+    DaemonCheck, DaemonHello, DaemonInfo, DaemonShutdown, Done, OPENRPC, RpcDiscover,
+};
 use crate::proto::types::EngineInfo;
 use crate::proto::version::{PROTOCOL, VERSION};
 
@@ -56,6 +58,7 @@ pub(super) fn register(module: &mut Module) {
         })
     });
     now::<DaemonInfo, _>(module, |_, app| Ok(info(app)));
+    later::<DaemonCheck, _, _>(module, |_, app, _| async move { app.driver.check().await });
     now::<DaemonShutdown, _>(module, |_, app| {
         tracing::info!("asked to stop by a client");
         app.shutdown.begin();

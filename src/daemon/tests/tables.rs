@@ -214,3 +214,25 @@ async fn a_container_is_adopted_once_and_by_its_own_home() {
     adopt(&world, "e", &theirs).await.expect("adopts");
     assert_eq!(adopt(&world, "f", &theirs).await.expect_err("twice").kind, Kind::WrongState);
 }
+
+#[tokio::test]
+async fn a_check_finds_what_no_session_explains_and_an_adoption_explains_it() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    let clean = world.driver.check().await.expect("looks");
+    assert_eq!((clean.containers.len(), clean.images.len(), clean.layers.len()), (0, 0, 1));
+    let mut labels = world.engine.containers()[0].labels.clone();
+    // The comparison takes it for somebody's own.
+    let second = world.engine.add_labelled("by-hand", RunState::Running, labels.clone());
+    labels.insert(labels::SESSION_ID.to_owned(), "01920000-0000-7000-8000-000000000001".to_owned());
+    let orphan = world.engine.add_labelled("renamed", RunState::Exited, labels);
+    world.driver.compare_all(false).await.expect("compares");
+    let found = world.driver.check().await.expect("looks").containers;
+    let name = |id: &str| found.iter().find(|c| c.id == id).expect("found").session.clone();
+    assert_eq!((name(&second), name(&orphan)), (None, Some("a-2".to_owned())));
+    let session = adopt(&world, "a-2", &orphan).await.expect("adopts");
+    assert_eq!(session.id.as_str(), "01920000-0000-7000-8000-000000000001");
+    world.driver.compare_all(false).await.expect("compares");
+    assert_eq!(world.sandbox("a-2"), orphan);
+    assert_eq!(world.driver.check().await.expect("looks").containers.len(), 1);
+}

@@ -101,6 +101,11 @@ impl Home {
         self.root.join("sessions.db")
     }
 
+    /// The directory of the table's copies.
+    pub fn backups(&self) -> PathBuf {
+        self.root.join("backups")
+    }
+
     /// The user's settings.
     pub fn config(&self) -> PathBuf {
         self.root.join("config.toml")

@@ -81,7 +81,7 @@ fn account(error: &(dyn std::error::Error + 'static)) -> String {
         text.push_str(&format!("Caused by: {inner}\n"));
         cause = inner.source();
     }
-    if let Some(hint) = hint(error) {
+    if let Some(hint) = error.downcast_ref().and_then(DaemonError::hint) {
         text.push_str(&format!("Hint: {hint}\n"));
     }
     text
@@ -90,13 +90,4 @@ fn account(error: &(dyn std::error::Error + 'static)) -> String {
 fn say(text: &str) {
     // Without standard error there is nobody to tell.
     let _ = std::io::stderr().write_all(text.as_bytes());
-}
-
-fn hint(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
-    match error.downcast_ref::<DaemonError>()? {
-        DaemonError::AlreadyRunning { .. } => Some("abx daemon status"),
-        DaemonError::Bind { .. } => Some("abxd --socket PATH, or set ABX_SOCKET"),
-        DaemonError::Log(_) => Some("abxd --log info"),
-        _ => None,
-    }
 }

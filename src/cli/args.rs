@@ -115,13 +115,17 @@ pub(crate) enum Command {
     Events(EventsArgs),
     /// Show what was done with a session: when, by whom, and how it ended
     History(HistoryArgs),
-    /// Take over the sessions of agentkernel and of the Agent Sandbox SDK
+    /// Take over an exported table, or the sessions of agentkernel and of the Agent Sandbox SDK
     Import(ImportArgs),
+    /// Write the whole session table as one document
+    Export(ExportArgs),
+    /// Make a container that abx did not make a session
+    Adopt(AdoptArgs),
     /// Run, start, stop and look at abxd
     #[command(subcommand)]
     Daemon(DaemonCommand),
     /// Check everything that abx needs, and say how to mend what is wrong
-    Doctor,
+    Doctor(DoctorArgs),
     /// Print completions for a shell
     Completions {
         /// The shell
@@ -261,15 +265,68 @@ pub(crate) struct CpArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Reads both tools' usual directories, or DIR. Each file is reported; none is
+A table is read from FILE, or from - for standard input. A session that is there
+already stays as it is; one that has no container on this engine is saved where
+its snapshots are here, else lost.
+
+Else reads both tools' usual directories, or DIR. Each file is reported; none is
 changed. A session whose name is taken already is reported as a conflict. The
 import may be repeated.")]
 pub(crate) struct ImportArgs {
     /// Which tool wrote the files
     #[arg(long, default_value = "auto", value_parser = ["auto", "agent-sandbox", "agentkernel"])]
     pub(crate) from: String,
-    /// Directory of session files [default: where the tools keep them]
-    pub(crate) dir: Option<PathBuf>,
+    /// Give a session of a table whose name is taken another: NAME-2, and so on
+    #[arg(long)]
+    pub(crate) rename: bool,
+    /// A table that was exported, or a directory of session files [default: where the tools keep them]
+    #[arg(value_name = "FILE|DIR")]
+    pub(crate) path: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The document is JSON: sessions and snapshots with all that the table has of them.
+Their files stay with the engine. abx import FILE takes it over.")]
+pub(crate) struct ExportArgs {
+    /// With the values of environments; the file is for you alone either way
+    #[arg(long)]
+    pub(crate) with_secrets: bool,
+    /// Where to write it, or - for standard output
+    #[arg(value_name = "FILE|-")]
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The container goes on as it is, running or stopped, and every verb works on it:
+delete removes it. Its commands are run by the engine; what it mounts, its ports
+and its limits are read from it.")]
+pub(crate) struct AdoptArgs {
+    /// The session's name
+    pub(crate) name: String,
+    /// The container, by its name or its full id
+    pub(crate) container: String,
+    /// The agent that works in it [default: claude, or what its labels say]
+    #[arg(long)]
+    pub(crate) agent: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit code 1: something is wrong. --fix takes the rights of others away, removes a
+left-over socket, and makes containers of abx that lost their rows sessions again.
+It removes nothing that you made.")]
+pub(crate) struct DoctorArgs {
+    /// Print a report that can be shown to others: without paths of homes, user names and passwords
+    #[arg(long, conflicts_with = "fix")]
+    pub(crate) report: bool,
+    /// Mend what can be mended, and check again
+    #[arg(long)]
+    pub(crate) fix: bool,
+    /// Do not ask
+    #[arg(short, long, requires = "fix")]
+    pub(crate) yes: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -321,7 +321,7 @@ fn doing(method: &str) -> &'static str {
         "session.unpause" => "unpausing",
         "session.fork" => "forking",
         "session.rename" => "renaming",
-        "session.import" => "importing",
+        "session.import" | "table.import" => "importing",
         "snapshot.delete" => "deleting snapshots",
         "exec.run" | "exec.wait" | "session.wait" => "",
         _ => "waiting for abxd",

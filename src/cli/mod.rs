@@ -89,8 +89,10 @@ fn perform(context: &Context, version: bool, command: Option<Command>, mcp: Mcp)
         Some(Command::Events(args)) => cmd::events::run(context, args),
         Some(Command::History(args)) => cmd::events::history(context, args),
         Some(Command::Import(args)) => cmd::import::run(context, &args),
+        Some(Command::Export(args)) => cmd::export::run(context, &args),
+        Some(Command::Adopt(args)) => cmd::adopt::run(context, args),
         Some(Command::Daemon(verb)) => cmd::daemon::run(context, verb),
-        Some(Command::Doctor) => cmd::doctor::run(context),
+        Some(Command::Doctor(args)) => cmd::doctor::run(context, &args),
         Some(Command::Completions { .. }) if context.output.json => {
             Err(Failure::usage("completions are a script, and --json gives documents")
                 .with_hint("leave --json out"))

@@ -305,14 +305,6 @@ fn completions_know_the_commands() {
 }
 
 #[test]
-fn what_does_not_exist_yet_is_not_listed() {
-    let help = super::args::command().render_long_help().to_string();
-    for word in ["export", "adopt"] {
-        assert!(!help.lines().any(|l| l.trim_start().starts_with(word)), "{word}");
-    }
-}
-
-#[test]
 fn a_start_warns_of_a_clock_that_is_off_and_still_succeeds() {
     let info = |skew_ms: i64| {
         let engine = format!(

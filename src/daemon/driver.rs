@@ -17,6 +17,7 @@ use super::exec::{Keys, Launches};
 use super::failure::Failure;
 use super::files::Copies;
 use super::guests::{self, Guests};
+use super::rebuild::Rebuilt;
 use super::usage::Usage;
 use crate::config::Config;
 use crate::engine::labels::{REPLACED, SESSION_ID};
@@ -49,6 +50,8 @@ pub(super) struct Inner {
     /// Commands that are asked for by their keys.
     pub(super) keys: Keys,
     pub(super) guests: Guests,
+    /// What of a lost table came back.
+    pub(super) rebuilt: Rebuilt,
     /// Wakes the timer when a deadline may have changed.
     pub(super) deadlines: Notify,
     /// Wakes the watcher to compare every row with the engine.
@@ -151,6 +154,7 @@ impl Driver {
             guests,
             launches: Launches::default(),
             keys: Keys::default(),
+            rebuilt: Rebuilt::default(),
             deadlines: Notify::new(),
             compare: Notify::new(),
             thawed: Notify::new(),

@@ -6,7 +6,9 @@
 
 mod agents;
 mod attention;
+mod backups;
 pub mod caller;
+mod check;
 pub mod clock;
 pub mod driver;
 mod effects;
@@ -56,6 +58,7 @@ use crate::paths::{Home, PathError};
 use crate::proto::version::VERSION;
 use crate::store::Store;
 use crate::store::error::StoreError;
+use failure::Failure;
 use framing::{Drain, RawHandler, Server};
 use handover::Inherited;
 use listener::{Listener, Lock};
@@ -166,6 +169,19 @@ pub enum DaemonError {
     /// A second signal came before the stop had ended.
     #[error("stopped without waiting for what was under way")]
     Forced,
+}
+
+impl DaemonError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::AlreadyRunning { .. } => Some("abx daemon status".to_owned()),
+            Self::Bind { .. } => Some("abxd --socket PATH, or set ABX_SOCKET".to_owned()),
+            Self::Log(_) => Some("abxd --log info".to_owned()),
+            Self::Store(error) => Failure::from(error.clone()).hint,
+            _ => None,
+        }
+    }
 }
 
 /// Runs the daemon until it is asked to stop, or to hand over; then what the next program is given.

@@ -7,12 +7,13 @@
 use std::collections::{HashMap, HashSet};
 
 use super::agents;
+use super::clock;
 use super::driver::Driver;
-use super::rebuild;
+use super::rebuild::{self, Source};
 use crate::engine::labels;
 use crate::engine::{EngineError, Image, Observed, RunState};
 use crate::model::id::{SessionId, SnapshotId};
-use crate::model::session::{Runtime, Session, Snapshot, SnapshotState};
+use crate::model::session::{Runtime, Snapshot, SnapshotState};
 use crate::store::Tx;
 use crate::store::error::StoreError;
 
@@ -64,7 +65,7 @@ impl Driver {
         {
             match (now.state, self.0.store.session_by_id(&id)) {
                 (RunState::Created, _) => self.remove_unstarted(&now).await?,
-                (_, None) => self.put_rebuilt(labels::rebuild(&now)).await,
+                (_, None) => self.put_rebuilt(&now).await,
                 (_, Some(_)) => {}
             }
         }
@@ -149,12 +150,14 @@ impl Driver {
         self.0.engine.remove_snapshot(id).await
     }
 
-    async fn put_rebuilt(&self, row: Option<Session>) {
-        let Some(row) = row else { return };
+    async fn put_rebuilt(&self, container: &Observed) {
+        let Some(row) = labels::rebuild(container) else { return };
+        let row = rebuild::used_now(row, clock::now());
         tracing::warn!(session = %row.name, "made a row again from its container's labels");
         let connects = (row.runtime == Runtime::Init).then(|| row.id.clone());
-        if let Err(error) = self.0.store.write(move |tx| rebuild::insert(tx, row)).await {
-            tracing::error!(%error, "cannot keep a row that was made again");
+        match self.0.store.write(move |tx| rebuild::insert(tx, row, Source::Container)).await {
+            Ok(name) => self.0.rebuilt.add(name, Source::Container),
+            Err(error) => tracing::error!(%error, "cannot keep a row that was made again"),
         }
         if let Some(id) = connects {
             self.0.guests.expect(&id);
@@ -169,14 +172,16 @@ impl Driver {
             .0
             .store
             .write(move |tx| {
-                if let Some(owner) = owner.filter(|o| tx.session(&o.id).is_none()) {
-                    rebuild::insert(tx, owner)?;
-                }
-                rebuild::insert_snapshot(tx, snapshot)
+                let owner = owner.filter(|owner| tx.session(&owner.id).is_none());
+                let name = owner.map(|owner| rebuild::insert(tx, owner, Source::Snapshot)).transpose()?;
+                rebuild::insert_snapshot(tx, snapshot)?;
+                Ok(name)
             })
             .await;
-        if let Err(error) = written {
-            tracing::error!(%error, "cannot keep a snapshot's row that was made again");
+        match written {
+            Ok(Some(name)) => self.0.rebuilt.add(name, Source::Snapshot),
+            Ok(None) => {}
+            Err(error) => tracing::error!(%error, "cannot keep a snapshot's row that was made again"),
         }
     }
 }

@@ -199,6 +199,7 @@ impl Driver {
                 of_session.entry(id).or_default().push(container);
             }
         }
+        self.catch_up(&containers, &images).await?;
         for session in self.sessions() {
             let ours = of_session.get(session.id.as_str()).map_or(&[][..], Vec::as_slice);
             if !self.may_differ(&session, ours) {

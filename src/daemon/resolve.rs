@@ -243,7 +243,11 @@ fn effective_limits(asked: &types::Limits, template: &Template, profile: Profile
     Ok(limits)
 }
 
-fn millis(cpus: Option<f64>) -> Result<Option<u64>, Failure> {
+/// CPUs in thousandths.
+///
+/// # Errors
+/// When no sandbox can have so many.
+pub fn millis(cpus: Option<f64>) -> Result<Option<u64>, Failure> {
     let Some(cpus) = cpus else { return Ok(None) };
     if !(0.01..=1024.0).contains(&cpus) {
         return Err(Failure::field("limits.cpus", "a number of CPUs from 0.01 to 1024"));

@@ -12,7 +12,7 @@ use super::framing::Drain;
 use super::rpc::{self, Identity};
 use super::shutdown::Shutdown;
 use super::stream::RawStreams;
-use super::{DaemonError, Services, clock, expiry, watch};
+use super::{DaemonError, Services, backups, clock, expiry, watch};
 use crate::config::Config;
 use crate::engine::address::Settings;
 use crate::engine::docker::DockerEngine;
@@ -20,7 +20,7 @@ use crate::model::event::{EventKind, Fact, Told};
 use crate::model::session::EngineKind;
 use crate::paths::{self, Home};
 use crate::proto::version::VERSION;
-use crate::store::{Opened, Store};
+use crate::store::{self, Opened, Store};
 
 /// The key under which the table remembers that the user was told of old session files.
 const TOLD_KEY: &str = "legacy.told";
@@ -31,14 +31,9 @@ const TOLD_KEY: &str = "legacy.told";
 /// When the table cannot be opened.
 pub(super) async fn build(home: &Home, config: Config, shutdown: &Shutdown) -> Result<Services, DaemonError> {
     let had_table = home.database().exists();
-    let Opened { store, set_aside, mut notices } = Store::open(&home.database())?;
+    let options = store::Options { backups: Some(home.backups()), ..store::Options::default() };
+    let Opened { store, set_aside, notices } = Store::open_with(&home.database(), options)?;
     let lost = !had_table || set_aside.is_some();
-    if let Some(path) = set_aside {
-        notices.push(format!(
-            "the session table was damaged and is kept as {}; sessions come back from their containers and snapshots",
-            path.display()
-        ));
-    }
     for notice in &notices {
         tracing::warn!("{notice}");
     }
@@ -47,6 +42,7 @@ pub(super) async fn build(home: &Home, config: Config, shutdown: &Shutdown) -> R
     let driver = Driver::new(store, engine, home.root(), home.socket(), config);
     let data = vec![("version", Fact::Text(VERSION.to_owned()))];
     driver.note(Told { kind: EventKind::DaemonStarted, data }).await;
+    driver.account_for_table(set_aside.as_deref()).await;
     driver.listen_for_sandboxes();
     if lost {
         make_again(&driver, had_table).await;
@@ -54,6 +50,7 @@ pub(super) async fn build(home: &Home, config: Config, shutdown: &Shutdown) -> R
     driver.watch_deadlines();
     supervise("the watcher of the engine", driver.clone(), watch::run);
     supervise("the timer", driver.clone(), expiry::run);
+    supervise("the copies of the table", driver.clone(), backups::run);
     let identity = Identity {
         home: home.root().to_owned(),
         socket: home.socket().to_owned(),

@@ -22,7 +22,7 @@ use tokio::io::AsyncWrite;
 pub use self::error::EngineError;
 use crate::model::id::{SessionId, SnapshotId};
 use crate::model::limits::Rights;
-use crate::model::session::{Excluded, Mount, Port, Runtime, Session};
+use crate::model::session::{Excluded, Limits, Mount, Port, Runtime, Session};
 
 /// Where a sandbox finds abx-init and its socket: below `/dev`, which lies in memory, so that no snapshot holds them and
 /// a read-only root does not matter.
@@ -69,7 +69,7 @@ pub enum RunState {
 }
 
 /// What the engine says of a sandbox.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Observed {
     /// The engine's full id.
     pub id: String,
@@ -99,6 +99,10 @@ pub struct Observed {
     pub env: Vec<String>,
     /// The directory in which its processes start. Told by a look at one sandbox alone.
     pub directory: Option<String>,
+    /// What it may use at most. Told by a look at one sandbox alone.
+    pub limits: Limits,
+    /// Whether it has a network beside loopback. Told by a look at one sandbox alone.
+    pub networked: bool,
 }
 
 impl Observed {

@@ -27,6 +27,8 @@ words! {
         SessionOom = "session.oom",
         /// Its agent works, waits for its user, is idle or done.
         SessionAttention = "session.attention",
+        /// Its row was lost, and made again from what the engine has of it.
+        SessionRebuilt = "session.rebuilt",
         /// It is gone.
         SessionDeleted = "session.deleted",
         /// A snapshot is there.
@@ -47,6 +49,8 @@ words! {
         EngineUnavailable = "engine.unavailable",
         /// The daemon was started.
         DaemonStarted = "daemon.started",
+        /// The session table was damaged or gone, and another took its place.
+        TableReplaced = "table.replaced",
     }
 }
 

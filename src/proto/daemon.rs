@@ -94,6 +94,42 @@ pub struct DaemonInfoResult {
     pub notices: Vec<String>,
 }
 
+/// What this home has on the engine, beside what its sessions explain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DaemonCheckResult {
+    /// Containers that are no session's.
+    pub containers: Vec<OrphanContainer>,
+    /// Tags of snapshots' images that have no row.
+    pub images: Vec<String>,
+    /// How many layers each session's sandbox stands on.
+    pub layers: Vec<SessionLayers>,
+}
+
+/// A container of this home that is no session's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct OrphanContainer {
+    /// The engine's full id.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// `created`, `running`, `paused` or `exited`.
+    pub state: String,
+    /// A free name under which `session.adopt` takes it; null where the session that it is of has another container.
+    pub session: Option<String>,
+}
+
+/// How deep a session stands on snapshots.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SessionLayers {
+    /// The session's name.
+    pub name: String,
+    /// Layers of the image that its sandbox is made from.
+    pub layers: u64,
+}
+
 /// One setting and where its value came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -15,6 +15,7 @@ pub const KINDS: &[&str] = &[
     "session.changed",
     "session.oom",
     "session.attention",
+    "session.rebuilt",
     "session.deleted",
     "snapshot.created",
     "snapshot.deleted",
@@ -25,6 +26,7 @@ pub const KINDS: &[&str] = &[
     "engine.available",
     "engine.unavailable",
     "daemon.started",
+    "table.replaced",
     PROGRESS,
 ];
 

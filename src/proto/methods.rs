@@ -4,7 +4,9 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::daemon::{DaemonInfoResult, HelloParams, HelloResult, RestartParams, RestartResult};
+use super::daemon::{
+    DaemonCheckResult, DaemonInfoResult, HelloParams, HelloResult, RestartParams, RestartResult,
+};
 use super::errors::Kind;
 use super::events::{EVENT_NOTIFICATION, Event, EventListParams, SubscribeParams, UnsubscribeParams};
 use super::execs::{
@@ -15,11 +17,12 @@ use super::files::{
     FileContent, FileListParams, FileListResult, FileReadParams, FileWriteParams, FileWriteResult,
 };
 use super::sessions::{
-    DeleteParams, DeleteResult, ForkParams, ImportOutcome, ImportParams, ListParams, NameParams,
+    AdoptParams, DeleteParams, DeleteResult, ForkParams, ImportOutcome, ImportParams, ListParams, NameParams,
     NotifyParams, RenameParams, ResumeParams, SaveParams, SaveResult, StartParams, StopParams, UpdateParams,
     WaitParams, WaitResult,
 };
 use super::snapshots::{SnapshotDeleteParams, SnapshotListParams};
+use super::table::{TableDocument, TableExportParams, TableImportParams};
 use super::terminals::{
     TERMINAL_NOTIFICATION, TerminalInfo, TerminalOpenParams, TerminalOpened, TerminalParams,
     TerminalPeekParams, TerminalResizeParams, TerminalScreen, TerminalWriteParams,
@@ -96,6 +99,8 @@ methods! {
         "Tells version, process, home and the health of each engine, without waiting for an engine.";
     DaemonRestart = "daemon.restart" (RestartParams) -> RestartResult, [WrongState],
         "Has another abxd, or the same program anew, go on in this process with this socket: nobody who connects meanwhile is refused, and commands, terminals and sandboxes go on. The program says first whether it would start. Connections that stay open are closed between two answers.";
+    DaemonCheck = "daemon.check" (Empty) -> DaemonCheckResult, [EngineUnavailable, EngineTimeout, EngineError],
+        "Asks the engine what this home has there that no session explains, and how many layers sessions stand on.";
     DaemonShutdown = "daemon.shutdown" (Empty) -> Done, [],
         "Asks the daemon to stop: no new work, running operations finish or are recorded. Sandboxes keep running.";
     RpcDiscover = "rpc.discover" (Empty) -> serde_json::Value, [],
@@ -145,6 +150,9 @@ methods! {
     SessionImport = "session.import" (ImportParams) -> Vec<ImportOutcome>,
         [StoreFull, StoreBusy],
         "Takes over rows of the older tools. Adopts a container that still exists; never overwrites a row.";
+    SessionAdopt = "session.adopt" (AdoptParams) -> Session,
+        [SessionExists, InvalidName, WrongState, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
+        "Makes a container that abx did not make, or that lost its row, a session. Refuses one that another session or another home has.";
     SnapshotList = "snapshot.list" (SnapshotListParams) -> Vec<Snapshot>, [SessionNotFound],
         "Lists snapshots, newest first: of one session, or all.";
     SnapshotDelete = "snapshot.delete" (SnapshotDeleteParams) -> Vec<String>,
@@ -210,6 +218,11 @@ methods! {
     StoreDelete = "store.delete" (StoreNameParams) -> StoreDeleteResult,
         [StoreFull, StoreBusy],
         "Deletes such a row, if it is there.";
+    TableExport = "table.export" (TableExportParams) -> TableDocument, [],
+        "Gives the whole session table as one document, without values of environments unless asked for.";
+    TableImport = "table.import" (TableImportParams) -> Vec<ImportOutcome>,
+        [EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
+        "Merges an exported table into this one. A session that is there already stays as it is; what a session has on this engine decides its state.";
 }
 
 /// What the protocol document needs of a kind of notification.

@@ -16,6 +16,7 @@ pub mod methods;
 pub mod sessions;
 pub mod snapshots;
 pub mod stream;
+pub mod table;
 pub mod terminals;
 pub mod types;
 pub mod version;

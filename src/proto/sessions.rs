@@ -241,6 +241,19 @@ pub struct UpdateParams {
     pub metadata: BTreeMap<String, Option<String>>,
 }
 
+/// What to adopt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AdoptParams {
+    /// The session's name.
+    pub name: String,
+    /// The container, by its name or its full id.
+    pub container: String,
+    /// `claude` if absent, or what the container's labels say.
+    #[serde(default)]
+    pub agent: Option<String>,
+}
+
 /// Rows of an older tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

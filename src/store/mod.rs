@@ -6,6 +6,7 @@
 //!
 //! The table takes rows as they are. What may be in them, and what follows from it, is the model's to say.
 
+mod backup;
 mod by;
 pub mod error;
 mod events;
@@ -30,6 +31,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
+pub use self::backup::RESTORED_KEY;
 pub use self::by::{acting, actor};
 pub use self::error::StoreError;
 pub use self::events::Page;
@@ -38,7 +40,7 @@ use self::view::View;
 use self::writer::{Change, Job};
 use crate::model::event::Event;
 use crate::model::exec::Exec;
-use crate::model::id::{ExecId, SessionId};
+use crate::model::id::{ExecId, SessionId, Timestamp};
 use crate::model::session::{Session, Snapshot};
 
 /// Changes that may wait for the writer. A caller beyond them waits for room.
@@ -64,6 +66,9 @@ struct Handle {
     /// None once joined.
     thread: Mutex<Option<JoinHandle<()>>>,
     done: watch::Receiver<bool>,
+    /// The database, and how it was opened.
+    path: PathBuf,
+    options: Options,
 }
 
 type Sender = mpsc::Sender<Box<dyn Job>>;
@@ -83,14 +88,13 @@ struct Shared {
 pub struct Opened {
     /// The table.
     pub store: Store,
-    /// Where a damaged file was put; the table is then new and empty.
+    /// Where a damaged file was put; the table is then the newest copy that is whole, or new and empty.
     pub set_aside: Option<PathBuf>,
     /// Other things that the user should know, one sentence each.
     pub notices: Vec<String>,
 }
 
-/// How a table is opened where the defaults do not serve: for measurements and tests.
-#[doc(hidden)]
+/// How a table is opened where the defaults do not serve.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Changes in one transaction, at least one.
@@ -99,18 +103,21 @@ pub struct Options {
     pub vfs: Option<&'static str>,
     /// How long to wait for another process's lock.
     pub wait: Duration,
+    /// The directory of its copies: there is one from before each migration, and the newest that is whole takes the place
+    /// of a table that is gone or damaged. Without one there are none.
+    pub backups: Option<PathBuf>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { batch: BATCH, vfs: None, wait: schema::BUSY_WAIT }
+        Self { batch: BATCH, vfs: None, wait: schema::BUSY_WAIT, backups: None }
     }
 }
 
 impl Store {
     /// Opens the table at `path`, or makes one there, for this user alone. Blocks.
     ///
-    /// A damaged file is renamed, never deleted, and a new table begun.
+    /// A damaged file is renamed, never deleted, and another table takes its place.
     ///
     /// # Errors
     /// `Newer` when a later abx wrote it, and then nothing is touched; `Busy` when another process keeps it locked for
@@ -137,7 +144,6 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::open`].
-    #[doc(hidden)]
     pub fn open_with(path: &Path, options: Options) -> Result<Opened, StoreError> {
         let mut ready = open::open(path, &options)?;
         let (set_aside, notices) = (ready.set_aside.take(), std::mem::take(&mut ready.notices));
@@ -149,8 +155,10 @@ impl Store {
         });
         let (sender, jobs) = mpsc::channel(QUEUE);
         let (finished, done) = watch::channel(false);
+        let path = ready.path.clone();
         let thread = writer::start(ready, options.batch, jobs, Arc::clone(&shared), finished)?;
-        let handle = Handle { jobs: RwLock::new(Some(sender)), thread: Mutex::new(Some(thread)), done };
+        let (jobs, thread) = (RwLock::new(Some(sender)), Mutex::new(Some(thread)));
+        let handle = Handle { jobs, thread, done, path, options };
         Ok(Opened { store: Self { shared, handle: Arc::new(handle) }, set_aside, notices })
     }
 
@@ -319,6 +327,23 @@ impl Store {
         {
             tracing::error!("the writer of the table panicked");
         }
+    }
+
+    /// Copies the table as it is into the directory of its copies, unless there is one of the day that ends `now`, or
+    /// nothing to copy. Blocks, but neither the writer nor who reads.
+    ///
+    /// # Errors
+    /// `Full`, `Busy` or `Io`. The table is as it was, and so are the copies from before.
+    pub fn back_up(&self, now: Timestamp) -> Result<Option<PathBuf>, StoreError> {
+        let Handle { path, options, .. } = &*self.handle;
+        let Some(dir) = &options.backups else { return Ok(None) };
+        let empty = self.count() == 0 && self.view().snapshots().is_empty();
+        let explain = |error: rusqlite::Error| error::explain(path, &error);
+        if empty || !backup::is_due(dir, now).map_err(explain)? {
+            return Ok(None);
+        }
+        let conn = open::connect_to_read(path, options)?;
+        backup::take(&conn, dir, &backup::stamp(now).map_err(explain)?).map(Some)
     }
 
     /// How many transactions were committed since the table was opened.

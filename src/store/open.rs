@@ -9,9 +9,9 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
 use super::Options;
 use super::error::{StoreError, explain, explain_io};
 use super::files::{self, Found, beside};
-use super::reader;
 use super::schema::{self, FORMAT, MIGRATIONS};
 use super::view::Draft;
+use super::{backup, reader, rows};
 
 /// A table that is ready for its writer.
 pub(super) struct Ready {
@@ -38,7 +38,8 @@ pub(super) fn open(path: &Path, options: &Options) -> Result<Ready, StoreError> 
         Err(Trouble::Store(error)) => return Err(error),
         Err(Trouble::Damaged(what)) => what,
     };
-    let kept = files::set_aside(&path, &now(&path)?)?;
+    let time = now("%Y%m%dT%H%M%SZ").map_err(|error| explain(&path, &error))?;
+    let kept = files::set_aside(&path, &time)?;
     tracing::error!(?path, ?kept, damage, "set a damaged table aside");
     match attempt(&path, options) {
         Ok(ready) => Ok(Ready { set_aside: Some(kept), ..ready }),
@@ -64,7 +65,7 @@ impl From<StoreError> for Trouble {
 fn attempt(path: &Path, options: &Options) -> Result<Ready, Trouble> {
     match files::look(path)? {
         Found::Damaged(what) => return Err(Trouble::Damaged(what.to_owned())),
-        Found::Nothing => create(path, options)?,
+        Found::Nothing => begin(path, options)?,
         Found::Database { format, .. } if format > FORMAT => return Err(newer(path, format).into()),
         Found::Database { interrupted, .. } => examine(path, &look_in(path, interrupted, options)?)?,
     }
@@ -72,10 +73,19 @@ fn attempt(path: &Path, options: &Options) -> Result<Ready, Trouble> {
     let sqlite = |error: rusqlite::Error| judge(path, &error);
     let (mut conn, wal) = open_writer(path, options)?;
     schema::configure_writer(&conn, wal).map_err(sqlite)?;
+    let mut notices = Vec::new();
+    if !wal {
+        notices.push(NO_WAL.to_owned());
+    }
+    if let Err(error) = copy_before_migration(&conn, path, options) {
+        tracing::warn!(%error, "there is no copy of the table from before its migration");
+        notices.push(format!(
+            "the session table has a newer format now, and none of the old one is kept: {error}"
+        ));
+    }
     schema::migrate(&mut conn, MIGRATIONS).map_err(sqlite)?;
     let draft = reader::load(&connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY, options)?).map_err(sqlite)?;
     keep_log(&conn, false).map_err(sqlite)?;
-    let notices = if wal { Vec::new() } else { vec![NO_WAL.to_owned()] };
     Ok(Ready { conn, path: path.to_owned(), draft, set_aside: None, notices })
 }
 
@@ -95,19 +105,75 @@ fn connect(path: &Path, flags: OpenFlags, options: &Options) -> Result<Connectio
     Ok(conn)
 }
 
-/// Makes a new table under another name and then gives it its own, so that a database at `path` always has a format: an
-/// empty file there is one that lost its contents.
-fn create(path: &Path, options: &Options) -> Result<(), Trouble> {
+/// Opens a connection that reads beside the writer.
+///
+/// # Errors
+/// `Busy` or `Io`.
+pub(super) fn connect_to_read(path: &Path, options: &Options) -> Result<Connection, StoreError> {
+    match connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY, options) {
+        Ok(conn) => Ok(conn),
+        Err(Trouble::Store(error)) => Err(error),
+        Err(Trouble::Damaged(text)) => Err(StoreError::Io { path: path.to_owned(), text }),
+    }
+}
+
+fn copy_before_migration(conn: &Connection, path: &Path, options: &Options) -> Result<(), StoreError> {
+    let sqlite = |error: rusqlite::Error| explain(path, &error);
+    let found = schema::format(conn).map_err(sqlite)?;
+    match &options.backups {
+        Some(dir) if (1..FORMAT).contains(&found) => {
+            backup::take(conn, dir, &now("%Y%m%d-%H%M%S").map_err(sqlite)?).map(drop)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Makes a table where there is none: from the newest copy that is whole, else a new one.
+fn begin(path: &Path, options: &Options) -> Result<(), Trouble> {
+    let copies = options.backups.as_deref().map(backup::newest_first).unwrap_or_default();
+    for copy in copies {
+        match create(path, options, Some(&copy.path)) {
+            Ok(()) => {
+                tracing::warn!(copy = ?copy.path, "a copy of the table took its place");
+                return Ok(());
+            }
+            Err(Trouble::Store(error @ StoreError::Full { .. })) => return Err(error.into()),
+            Err(Trouble::Store(error)) => {
+                tracing::warn!(%error, copy = ?copy.path, "passed over a copy of the table")
+            }
+            Err(Trouble::Damaged(what)) => {
+                tracing::warn!(what, copy = ?copy.path, "passed over a copy of the table")
+            }
+        }
+    }
+    create(path, options, None)
+}
+
+/// Makes a table under another name, from a copy or anew, and then gives it its own, so that a database at `path` always
+/// has a format: an empty file there is one that lost its contents.
+fn create(path: &Path, options: &Options, copy: Option<&Path>) -> Result<(), Trouble> {
     let system = |error: std::io::Error| explain_io(path, &error);
     let new = beside(path, ".new");
     files::create_private(&new).map_err(system)?;
+    if let Some(copy) = copy {
+        fs::copy(copy, &new).map_err(system)?;
+        files::make_private(&new).map_err(system)?;
+    }
     let mut conn = connect(&new, OpenFlags::SQLITE_OPEN_READ_WRITE, options)?;
+    if copy.is_some() {
+        examine(path, &conn)?;
+    }
     // Until it has its name, nobody minds if it is lost: one sync at the end is enough.
-    let made = conn
-        .execute_batch("PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY")
+    conn.execute_batch("PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY")
         .and_then(|()| schema::migrate(&mut conn, MIGRATIONS))
-        .and_then(|()| conn.close().map_err(|(_, error)| error));
-    made.map_err(|error| explain(path, &error))?;
+        .map_err(|error| judge(path, &error))?;
+    if let Some(name) = copy.and_then(Path::file_name) {
+        rows::set_meta(&conn, backup::RESTORED_KEY, &name.to_string_lossy())
+            // What cannot be read is found out here, while there may be another copy.
+            .and_then(|()| reader::load(&conn))
+            .map_err(|error| judge(path, &error))?;
+    }
+    conn.close().map_err(|(_, error)| explain(path, &error))?;
     File::open(&new).and_then(|file| file.sync_all()).map_err(system)?;
     fs::rename(&new, path).map_err(system)?;
     Ok(files::sync_directory(path).map_err(system)?)
@@ -121,9 +187,8 @@ fn examine(path: &Path, conn: &Connection) -> Result<(), Trouble> {
     if found > FORMAT {
         return Err(newer(path, found).into());
     }
-    let verdict: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(sqlite)?;
-    if verdict != "ok" {
-        return Err(Trouble::Damaged(verdict));
+    if let Some(what) = damage(conn).map_err(sqlite)? {
+        return Err(Trouble::Damaged(what));
     }
     let tables: i64 =
         conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(sqlite)?;
@@ -131,6 +196,13 @@ fn examine(path: &Path, conn: &Connection) -> Result<(), Trouble> {
         return Err(Trouble::Damaged("it is another program's database".to_owned()));
     }
     Ok(())
+}
+
+/// What is wrong in a database, if anything is: in its pages or its indexes. A log of another table, which SQLite takes for
+/// the database's own, may leave each page whole and show in the indexes alone.
+fn damage(conn: &Connection) -> rusqlite::Result<Option<String>> {
+    let verdict: String = conn.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
+    Ok((verdict != "ok").then_some(verdict))
 }
 
 /// Opens a connection to look at a database with, which changes nothing in it: one that only reads, where that will do.
@@ -225,10 +297,7 @@ fn judge(path: &Path, error: &rusqlite::Error) -> Trouble {
     if damaged { Trouble::Damaged(error.to_string()) } else { Trouble::Store(explain(path, error)) }
 }
 
-/// The present time in UTC as part of a file's name. SQLite has the only calendar here.
-fn now(path: &Path) -> Result<String, StoreError> {
-    let clock = Connection::open_in_memory();
-    clock
-        .and_then(|conn| conn.query_row("SELECT strftime('%Y%m%dT%H%M%SZ', 'now')", [], |row| row.get(0)))
-        .map_err(|error| explain(path, &error))
+/// The present time in UTC, as part of a file's name. SQLite has the only calendar here.
+fn now(form: &str) -> rusqlite::Result<String> {
+    Connection::open_in_memory()?.query_row("SELECT strftime(?1, 'now')", [form], |row| row.get(0))
 }

@@ -138,6 +138,11 @@ impl Tx<'_> {
         view.named(name).or_else(|| view.in_sandbox(name)).map(|row| Session::clone(row))
     }
 
+    /// All sessions, newest first, as changed so far.
+    pub fn sessions(&self) -> Vec<Arc<Session>> {
+        self.view().sessions()
+    }
+
     /// Adds a session, with revision 1 and no snapshots whatever the row says.
     ///
     /// # Errors
@@ -310,7 +315,12 @@ impl Tx<'_> {
 
     /// Tells something that no row does.
     pub fn note(&mut self, told: Told) {
-        self.draft.note(told);
+        self.draft.note(None, told);
+    }
+
+    /// Tells something of a session that its row does not.
+    pub fn note_of(&mut self, session: &SessionId, told: Told) {
+        self.draft.note(Some(session), told);
     }
 
     /// Writes what the changes since `mark` tell.

@@ -197,8 +197,8 @@ enum Undo {
     Snapshot(SnapshotId, Option<Arc<Snapshot>>),
     Exec(ExecId, Option<Arc<Exec>>),
     Meta(String, Option<String>),
-    /// Something that no row tells.
-    Note(Told),
+    /// Something that no row tells, of this session if it is about one.
+    Note(Option<SessionId>, Told),
     /// An event was written.
     Told,
 }
@@ -250,9 +250,9 @@ impl Draft {
         }
     }
 
-    /// Notes what no row tells.
-    pub(super) fn note(&mut self, told: Told) {
-        self.undo.push(Undo::Note(told));
+    /// Notes what no row tells, of a session if it is about one.
+    pub(super) fn note(&mut self, session: Option<&SessionId>, told: Told) {
+        self.undo.push(Undo::Note(session.cloned(), told));
     }
 
     /// What the changes since `mark` tell, in their order. Of a row that changed several times, the sum.
@@ -284,7 +284,10 @@ impl Draft {
                     let about = session.map(|row| About::session(row)).unwrap_or_default();
                     add(about, of_exec(old.as_deref(), new, dropped));
                 }
-                Undo::Note(told) => add(About::default(), vec![told.clone()]),
+                Undo::Note(session, told) => {
+                    let session = session.as_ref().and_then(|id| self.view.session(id));
+                    add(session.map(|row| About::session(row)).unwrap_or_default(), vec![told.clone()]);
+                }
                 Undo::Session(..) | Undo::Snapshot(..) | Undo::Exec(..) | Undo::Meta(..) | Undo::Told => {}
             }
         }
@@ -330,7 +333,7 @@ impl Draft {
                 Undo::Exec(id, old) => drop(self.view.execs.set(&id, old)),
                 Undo::Meta(key, Some(old)) => drop(self.meta.insert(key, old)),
                 Undo::Meta(key, None) => drop(self.meta.remove(&key)),
-                Undo::Note(_) => {}
+                Undo::Note(..) => {}
                 Undo::Told => drop(self.told.pop()),
             }
         }
@@ -349,7 +352,7 @@ impl Draft {
                     ended |= row.as_ref().is_none_or(|exec| exec.ended.is_some());
                     drop(published.execs.set(&id, row));
                 }
-                Undo::Meta(..) | Undo::Note(_) | Undo::Told => {}
+                Undo::Meta(..) | Undo::Note(..) | Undo::Told => {}
             }
         }
         let told = !self.told.is_empty();

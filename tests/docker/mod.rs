@@ -6,6 +6,7 @@ mod away;
 mod caller;
 mod cli;
 mod cp;
+mod doctor;
 #[path = "../../src/guest/screen/tests/emulator.rs"]
 #[expect(dead_code, reason = "tests of the model look at more of it")]
 mod emulator;
@@ -18,11 +19,13 @@ mod orphans;
 mod pid1;
 mod programs;
 mod pull;
+mod rebuild;
 mod reports;
 mod sessions;
 mod shown;
 mod snapshot;
 mod subscribed;
+mod tables;
 mod terminals;
 mod viewers;
 

@@ -5,7 +5,7 @@
 //! `"$id"` for a UUID, `"$time"` for a time in RFC 3339 with milliseconds and `Z`. `"$=NAME"` is any value, too, and
 //! `"$NAME"` the same one from then on. Notifications may come before an answer that is expected first.
 //!
-//! `{"open": OPENING, "expect": ANSWER, "until": TEXT}` opens a raw stream beside it, and waits for this text on it.
+//! `{"container": NAME}` makes a container that is nobody's. `{"open": OPENING, "expect": ANSWER, "until": TEXT}` opens a raw stream beside it, and waits for this text on it.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -54,6 +54,17 @@ struct Replay {
     known: Known,
     /// Raw streams, which stay open.
     raw: Vec<BufReader<UnixStream>>,
+    /// Containers that were nobody's.
+    containers: Vec<String>,
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        for name in &self.containers {
+            // It may be gone, as it should.
+            let _ = Command::new("docker").args(["rm", "-fv", name]).stderr(Stdio::null()).output();
+        }
+    }
 }
 
 type Known = HashMap<String, Value>;
@@ -61,12 +72,24 @@ type Known = HashMap<String, Value>;
 impl Replay {
     fn on(stream: UnixStream) -> Self {
         let replies = BufReader::new(stream.try_clone().expect("a second handle"));
-        Self { stream, replies, told: VecDeque::new(), known: Known::new(), raw: Vec::new() }
+        let (told, known) = (VecDeque::new(), Known::new());
+        Self { stream, replies, told, known, raw: Vec::new(), containers: Vec::new() }
     }
 
     fn line(&mut self, line: &Value, daemon: &mut Daemon) -> Result<(), String> {
         if let Some(opening) = line.get("open") {
             return self.open(opening, line, daemon.connect());
+        }
+        if let Some(name) = line["container"].as_str() {
+            self.containers.push(name.to_owned());
+            let made =
+                Command::new("docker").args(["create", "--name", name, BASE_IMAGE, "sleep", "600"]).output();
+            return made.map_err(|error| error.to_string()).and_then(|made| {
+                made.status
+                    .success()
+                    .then_some(())
+                    .ok_or_else(|| String::from_utf8_lossy(&made.stderr).into_owned())
+            });
         }
         if let Some(message) = line.get("send") {
             let message = fill(message, &self.known);

@@ -43,6 +43,24 @@ export interface Cursor {
 }
 
 /**
+ * What this home has on the engine, beside what its sessions explain.
+ */
+export interface DaemonCheckResult {
+  /**
+   * Containers that are no session's.
+   */
+  containers: OrphanContainer[];
+  /**
+   * Tags of snapshots' images that have no row.
+   */
+  images: string[];
+  /**
+   * How many layers each session's sandbox stands on.
+   */
+  layers: SessionLayers[];
+}
+
+/**
  * The daemon's account of itself.
  */
 export interface DaemonInfoResult {
@@ -160,10 +178,6 @@ export interface EngineInfo {
  * The `data` of every error of ours.
  */
 export interface ErrorData {
-  /**
-   * With `shutting_down`: false says that nothing was begun of what was asked, so that it may be asked again.
-   */
-  begun?: boolean | null;
   /**
    * The causes below the message, outermost first.
    */
@@ -502,10 +516,6 @@ export interface HelloResult {
    */
   server: string;
   /**
-   * RFC 3339, UTC, milliseconds: with the process id, which daemon this is. A daemon that handed over keeps its process.
-   */
-  started_at: string;
-  /**
    * The daemon's version.
    */
   version: string;
@@ -609,6 +619,28 @@ export interface Mount {
 export type Network = "bridge" | "none" | (string & {});
 
 /**
+ * A container of this home that is no session's.
+ */
+export interface OrphanContainer {
+  /**
+   * The engine's full id.
+   */
+  id: string;
+  /**
+   * Its name.
+   */
+  name: string;
+  /**
+   * A free name under which `session.adopt` takes it; null where the session that it is of has another container.
+   */
+  session: string | null;
+  /**
+   * `created`, `running`, `paused` or `exited`.
+   */
+  state: string;
+}
+
+/**
  * A port of the sandbox that the host forwards.
  */
 export interface Port {
@@ -638,24 +670,6 @@ export type Reason =
   "user" | "exited" | "oom_killed" | "timeout" | "idle" | "engine" | "removed" | (string & {});
 
 /**
- * What goes on.
- */
-export interface RestartResult {
-  /**
-   * The version that answered.
-   */
-  from: string;
-  /**
-   * The process, which stays.
-   */
-  pid: number;
-  /**
-   * The version that goes on.
-   */
-  to: string;
-}
-
-/**
  * What a save made.
  */
 export interface SaveResult {
@@ -680,15 +694,15 @@ export interface Session {
   /**
    * What its agent is doing; null until something of it was heard since the sandbox came up.
    */
-  attention: Attention | null;
+  attention?: Attention | null;
   /**
    * Since when.
    */
-  attention_at: string | null;
+  attention_at?: string | null;
   /**
    * One line that came with it, from inside the sandbox.
    */
-  attention_note: string | null;
+  attention_note?: string | null;
   /**
    * RFC 3339, UTC, milliseconds.
    */
@@ -700,7 +714,7 @@ export interface Session {
   /**
    * Names of the session's environment variables; their values are masked as `***`.
    */
-  env: {
+  env?: {
     [k: string]: string;
   };
   /**
@@ -710,7 +724,7 @@ export interface Session {
   /**
    * When its timeout will stop it.
    */
-  expires_at: string | null;
+  expires_at?: string | null;
   /**
    * UUIDv7.
    */
@@ -718,15 +732,15 @@ export interface Session {
   /**
    * Idle time after which it is stopped, in milliseconds; null is never.
    */
-  idle_ms: number | null;
+  idle_ms?: number | null;
   /**
    * The image it was started from, as asked for.
    */
-  image: string | null;
+  image?: string | null;
   /**
    * The immutable id of the image that the sandbox runs on.
    */
-  image_id: string | null;
+  image_id?: string | null;
   /**
    * When it was last used.
    */
@@ -734,7 +748,7 @@ export interface Session {
   /**
    * When a client last connected or attached.
    */
-  last_connected: string | null;
+  last_connected?: string | null;
   /**
    * Resource limits.
    */
@@ -748,7 +762,7 @@ export interface Session {
   /**
    * Further mounts.
    */
-  mounts: Mount[];
+  mounts?: Mount[];
   /**
    * The name given by the user; unique.
    */
@@ -764,7 +778,7 @@ export interface Session {
   /**
    * What is being done right now, else null.
    */
-  operation: string | null;
+  operation?: string | null;
   /**
    * Forwarded ports.
    */
@@ -772,11 +786,11 @@ export interface Session {
   /**
    * How much the sandbox may do.
    */
-  profile: Profile;
+  profile?: Profile;
   /**
    * Why it does not run, else null.
    */
-  reason: Reason | null;
+  reason?: Reason | null;
   /**
    * Raised by one at every change.
    */
@@ -784,7 +798,7 @@ export interface Session {
   /**
    * What runs its commands: `init` (abx-init, in the sandbox) or `engine`; null where this daemon runs none.
    */
-  runtime: string | null;
+  runtime?: string | null;
   /**
    * The sandbox's name: the container's name.
    */
@@ -792,11 +806,11 @@ export interface Session {
   /**
    * The engine's full id of the container.
    */
-  sandbox_id: string | null;
+  sandbox_id?: string | null;
   /**
    * The newest snapshot's name.
    */
-  snapshot: string | null;
+  snapshot?: string | null;
   /**
    * Number of snapshots.
    */
@@ -812,11 +826,25 @@ export interface Session {
   /**
    * Timeout since start or resume, in milliseconds; null is never.
    */
-  timeout_ms: number | null;
+  timeout_ms?: number | null;
   /**
    * The host directory that it works on.
    */
-  workspace: Workspace | null;
+  workspace?: Workspace | null;
+}
+
+/**
+ * How deep a session stands on snapshots.
+ */
+export interface SessionLayers {
+  /**
+   * Layers of the image that its sandbox is made from.
+   */
+  layers: number;
+  /**
+   * The session's name.
+   */
+  name: string;
 }
 
 /**
@@ -874,11 +902,11 @@ export interface Snapshot {
   /**
    * The user's words.
    */
-  note: string | null;
+  note?: string | null;
   /**
    * The snapshot that the files came from.
    */
-  parent: string | null;
+  parent?: string | null;
   /**
    * The session's name; kept when the session is deleted and its snapshots are not.
    */
@@ -945,6 +973,103 @@ export interface StoreRow {
    */
   template?: string | null;
   [k: string]: unknown;
+}
+
+/**
+ * The table.
+ */
+export interface TableDocument {
+  /**
+   * The form of this document: 1.
+   */
+  abx_table: number;
+  /**
+   * RFC 3339, UTC, milliseconds.
+   */
+  exported_at?: string;
+  /**
+   * The home that it is of.
+   */
+  home?: string;
+  /**
+   * Sessions, oldest first.
+   */
+  sessions: TableSession[];
+  /**
+   * Snapshots, oldest first; also those that were kept when their session was deleted. Of each the row alone: its files
+   * are an image of the engine.
+   */
+  snapshots?: TableSnapshot[];
+  /**
+   * The version of abx that wrote it.
+   */
+  version?: string;
+}
+
+/**
+ * Where a row of another program came from.
+ */
+export interface TableExternal {
+  /**
+   * What else it stored; null where it was left out.
+   */
+  extra?: {
+    [k: string]: unknown;
+  } | null;
+  /**
+   * `store`, `store:NAMESPACE`, `agentkernel`, `agent-sandbox` or `adopted`.
+   */
+  origin: string;
+  /**
+   * The other program's word for the state.
+   */
+  status?: string | null;
+}
+
+/**
+ * A session, with what `session.get` does not tell.
+ */
+export interface TableSession {
+  /**
+   * Values of its environment; null where they were left out.
+   */
+  env?: {
+    [k: string]: string;
+  } | null;
+  /**
+   * Of a row that another program wrote: where it came from.
+   */
+  external?: TableExternal | null;
+  /**
+   * Those of its ports (`80/tcp`) whose port on the host was asked for.
+   */
+  fixed_ports?: string[];
+  /**
+   * As `session.get` gives it.
+   */
+  session: Session;
+  /**
+   * The user that commands run as; the image's own if absent.
+   */
+  user?: string | null;
+}
+
+/**
+ * A snapshot, with its ids.
+ */
+export interface TableSnapshot {
+  /**
+   * UUIDv7.
+   */
+  id: string;
+  /**
+   * The id of the session whose timeline it is in; null where that was deleted.
+   */
+  session_id?: string | null;
+  /**
+   * As `snapshot.list` gives it.
+   */
+  snapshot: Snapshot;
 }
 
 /**
@@ -1137,7 +1262,7 @@ export interface Workspace {
   /**
    * Whether the sandbox may only read it.
    */
-  read_only: boolean;
+  read_only?: boolean;
   /**
    * Absolute path on the host, links resolved.
    */
@@ -1172,14 +1297,9 @@ export interface DaemonHelloParams {
 export interface DaemonInfoParams {}
 
 /**
- * Params of `daemon.restart`.
+ * Params of `daemon.check`.
  */
-export interface DaemonRestartParams {
-  /**
-   * The program, by its absolute path; by default the file that the daemon was started from.
-   */
-  program?: string | null;
-}
+export interface DaemonCheckParams {}
 
 /**
  * Params of `daemon.shutdown`.
@@ -1503,6 +1623,24 @@ export interface SessionImportParams {
    * Id for progress notifications.
    */
   op?: string | null;
+}
+
+/**
+ * Params of `session.adopt`.
+ */
+export interface SessionAdoptParams {
+  /**
+   * The container, by its name or its full id.
+   */
+  container: string;
+  /**
+   * The session's name.
+   */
+  name: string;
+  /**
+   * `claude` if absent, or what the container's labels say.
+   */
+  agent?: string | null;
 }
 
 /**
@@ -1999,14 +2137,42 @@ export interface StoreDeleteParams {
   namespace?: string | null;
 }
 
+/**
+ * Params of `table.export`.
+ */
+export interface TableExportParams {
+  /**
+   * With the values of environments, and what other programs stored with their rows.
+   */
+  with_secrets?: boolean;
+}
+
+/**
+ * Params of `table.import`.
+ */
+export interface TableImportParams {
+  /**
+   * What was exported. A request has at most 8 MiB: of a larger one, send its sessions in parts, each with its snapshots.
+   */
+  document: TableDocument;
+  /**
+   * Id for progress notifications.
+   */
+  op?: string | null;
+  /**
+   * Give a session whose name is taken another, `NAME-2` and so on, rather than refuse it.
+   */
+  rename?: boolean;
+}
+
 /** Every method of the socket. */
 export interface Methods {
   /** Exchanges versions. Clients of abx send it first on each connection; others may leave it out. */
   "daemon.hello": { params: DaemonHelloParams; result: HelloResult };
   /** Tells version, process, home and the health of each engine, without waiting for an engine. */
   "daemon.info": { params: DaemonInfoParams; result: DaemonInfoResult };
-  /** Has another abxd, or the same program anew, go on in this process with this socket: nobody who connects meanwhile is refused, and commands, terminals and sandboxes go on. The program says first whether it would start. Connections that stay open are closed between two answers. */
-  "daemon.restart": { params: DaemonRestartParams; result: RestartResult };
+  /** Asks the engine what this home has there that no session explains, and how many layers sessions stand on. */
+  "daemon.check": { params: DaemonCheckParams; result: DaemonCheckResult };
   /** Asks the daemon to stop: no new work, running operations finish or are recorded. Sandboxes keep running. */
   "daemon.shutdown": { params: DaemonShutdownParams; result: Done };
   /** Gives the OpenRPC document of this daemon. */
@@ -2043,6 +2209,8 @@ export interface Methods {
   "session.wait": { params: SessionWaitParams; result: WaitResult };
   /** Takes over rows of the older tools. Adopts a container that still exists; never overwrites a row. */
   "session.import": { params: SessionImportParams; result: ImportOutcome[] };
+  /** Makes a container that abx did not make, or that lost its row, a session. Refuses one that another session or another home has. */
+  "session.adopt": { params: SessionAdoptParams; result: Session };
   /** Lists snapshots, newest first: of one session, or all. */
   "snapshot.list": { params: SnapshotListParams; result: Snapshot[] };
   /** Deletes snapshots by name and gives the names of those deleted. */
@@ -2093,6 +2261,10 @@ export interface Methods {
   "store.list_all": { params: StoreListAllParams; result: StoreRow[] };
   /** Deletes such a row, if it is there. */
   "store.delete": { params: StoreDeleteParams; result: StoreDeleteResult };
+  /** Gives the whole session table as one document, without values of environments unless asked for. */
+  "table.export": { params: TableExportParams; result: TableDocument };
+  /** Merges an exported table into this one. A session that is there already stays as it is; what a session has on this engine decides its state. */
+  "table.import": { params: TableImportParams; result: ImportOutcome[] };
 }
 
 /** The kinds of errors that this version knows. One that it does not know is to be treated as `internal`. */

@@ -1,5 +1,9 @@
 //! `abx doctor`: what abx needs, what is wrong, and how to mend it.
 
+mod engine;
+mod files;
+mod mend;
+mod report;
 mod settings;
 
 use std::fs;
@@ -11,7 +15,9 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use self::mend::Mend;
 use super::daemon::{CLOCK_FIX, clock_text, engine_text};
+use crate::cli::args::DoctorArgs;
 use crate::cli::context::Context;
 use crate::cli::failure::{FAILED, Failure};
 use crate::cli::output::clean;
@@ -19,7 +25,8 @@ use crate::cli::table::bytes;
 use crate::client::{CallError, Client, ConnectError};
 use crate::paths::{self, Home};
 use crate::proto::daemon::DaemonInfoResult;
-use crate::proto::methods::{DaemonInfo, Empty};
+use crate::proto::errors::Kind;
+use crate::proto::methods::{DaemonCheck, DaemonInfo, Empty};
 use crate::proto::version::{PROTOCOL, VERSION};
 
 /// Less free space than this, in bytes, is worth a warning; the table needs little, an engine on the same disk much.
@@ -49,63 +56,119 @@ struct Check {
     why: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     fix: Option<String>,
+    /// What `--fix` does about it.
+    #[serde(skip)]
+    mend: Option<Mend>,
 }
 
 impl Check {
     fn ok(what: &'static str, why: impl Into<String>) -> Self {
-        Self { what, verdict: Verdict::Ok, why: why.into(), fix: None }
+        Self { what, verdict: Verdict::Ok, why: why.into(), fix: None, mend: None }
     }
 
     fn warning(what: &'static str, why: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { what, verdict: Verdict::Warning, why: why.into(), fix: Some(fix.into()) }
+        Self { what, verdict: Verdict::Warning, why: why.into(), fix: Some(fix.into()), mend: None }
     }
 
     fn failed(what: &'static str, why: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { what, verdict: Verdict::Failed, why: why.into(), fix: Some(fix.into()) }
+        Self { what, verdict: Verdict::Failed, why: why.into(), fix: Some(fix.into()), mend: None }
+    }
+
+    fn mended_by(self, mend: Mend) -> Self {
+        Self { mend: Some(mend), ..self }
     }
 }
 
-/// Runs every check. Exits with 1 if one failed.
-pub(crate) fn run(context: &Context) -> Result<u8, Failure> {
-    let home = context.connector.home();
-    let (file, own) = settings::file(home);
-    let mut checks = vec![home_check(home), socket_check(home), file];
-    let mut info = None;
-    match context.greet(&context.connector) {
-        Ok(mut client) => {
-            checks.push(daemon_check(&client));
-            match settled_info(&mut client) {
-                Ok(found) => {
-                    checks.extend(info_checks(&found));
-                    info = Some(found);
-                }
-                Err(error) => {
-                    let failure = Failure::from(error);
-                    checks.push(Check::failed("engine", failure.message(), "abx daemon restart"));
-                }
-            }
-        }
-        Err(error) => {
-            let fix = match &error {
-                ConnectError::Hung { .. } | ConnectError::Greeting { .. } => "abx daemon restart",
-                _ if context.connector.autostart() => "abx daemon logs",
-                _ => "abx daemon start",
-            };
-            checks.push(Check::failed("daemon", Failure::from(error).message(), fix));
-        }
+/// So many of something.
+fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// Runs every check, and mends what can be if that is wanted. Exits with 1 if one failed.
+pub(crate) fn run(context: &Context, args: &DoctorArgs) -> Result<u8, Failure> {
+    let mut found = Found::look(context);
+    if args.fix {
+        mend::all(context, &found.checks, args.yes)?;
+        found = Found::look(context);
     }
-    checks.push(space_check(home.root()));
-    checks.push(legacy_check());
+    let Found { checks, info, own } = found;
+    let home = context.connector.home();
     let settings = settings::rows(home, info.as_ref(), own);
     let failed = checks.iter().any(|check| check.verdict == Verdict::Failed);
     if context.output.json {
-        let document = serde_json::json!({ "checks": checks, "settings": settings });
-        context.output.data(&document.to_string());
+        let document = serde_json::json!({ "checks": checks, "settings": settings }).to_string();
+        context.output.data(&if args.report { report::mask_for(home, &document) } else { document });
     } else {
         let title = if info.is_some() { "settings:" } else { "settings that abxd would start with:" };
-        context.output.data(&format!("{}\n{title}\n{}", text(&checks), settings::text(&settings)));
+        let text = format!("{}\n{title}\n{}", text(&checks), settings::text(&settings));
+        context.output.data(&if args.report { report::fit(&text, home) } else { text });
     }
     Ok(if failed { FAILED } else { 0 })
+}
+
+/// What one look at everything found.
+struct Found {
+    checks: Vec<Check>,
+    /// What the daemon says of itself, if there is one.
+    info: Option<DaemonInfoResult>,
+    /// The settings that one would start with.
+    own: Vec<settings::Row>,
+}
+
+impl Found {
+    fn look(context: &Context) -> Self {
+        let home = context.connector.home();
+        let (file, own) = settings::file(home);
+        // Before a daemon is started, which mends some of it by itself.
+        let mut checks = vec![home_check(home), files::rights(home), files::socket(home), file];
+        let mut info = None;
+        match context.greet(&context.connector) {
+            Ok(mut client) => {
+                checks.push(daemon_check(&client));
+                match settled_info(&mut client) {
+                    Ok(found) => {
+                        checks.extend(info_checks(&found));
+                        info = Some(found);
+                    }
+                    Err(error) => {
+                        let failure = Failure::from(error);
+                        checks.push(Check::failed("engine", failure.message(), "abx daemon restart"));
+                    }
+                }
+                checks.extend(engine_checks(&mut client));
+            }
+            Err(error) => checks.push(no_daemon(context, error)),
+        }
+        checks.extend(files::table(home));
+        checks.push(space_check(home.root()));
+        checks.push(legacy_check());
+        Self { checks, info, own }
+    }
+}
+
+fn no_daemon(context: &Context, error: ConnectError) -> Check {
+    let fix = match &error {
+        ConnectError::Hung { .. } | ConnectError::Greeting { .. } => "abx daemon restart",
+        ConnectError::NoDaemon { .. } => "install abxd beside abx, or into a directory of PATH",
+        ConnectError::Failed { .. } | ConnectError::NotReady { .. } => "abx daemon logs",
+        _ if context.connector.autostart() => "abx daemon logs",
+        _ => "abx daemon start",
+    };
+    Check::failed("daemon", Failure::from(error).message(), fix)
+}
+
+/// What abx has on the engine. One that does not answer has a check of its own.
+fn engine_checks(client: &mut Client) -> Vec<Check> {
+    match client.call::<DaemonCheck>(&Empty {}) {
+        Ok(found) => engine::checks(&found),
+        Err(error) => {
+            let kind = error.remote().and_then(|wire| wire.kind());
+            if matches!(kind, Some(Kind::EngineUnavailable | Kind::EngineTimeout)) {
+                return Vec::new();
+            }
+            vec![Check::warning("orphans", Failure::from(error).message(), "abx daemon restart")]
+        }
+    }
 }
 
 fn text(checks: &[Check]) -> String {
@@ -145,20 +208,9 @@ fn home_check(home: &Home) -> Check {
             "home",
             format!("{shown} is open to others (mode {:o})", meta.mode() & 0o777),
             format!("chmod 700 {shown}"),
-        ),
+        )
+        .mended_by(Mend::Modes(vec![(root.to_owned(), 0o700)])),
         Ok(meta) => Check::ok("home", format!("{shown} (mode {:o})", meta.mode() & 0o777)),
-    }
-}
-
-fn socket_check(home: &Home) -> Check {
-    let socket = home.socket();
-    match fs::metadata(socket) {
-        Ok(meta) if meta.mode() & 0o077 != 0 => Check::failed(
-            "socket",
-            format!("{} is open to others (mode {:o})", socket.display(), meta.mode() & 0o777),
-            "abx daemon restart",
-        ),
-        _ => Check::ok("socket", format!("{} ({} bytes)", socket.display(), socket.as_os_str().len())),
     }
 }
 
@@ -194,7 +246,13 @@ fn info_checks(info: &DaemonInfoResult) -> Vec<Check> {
                 "start the engine, or name another with DOCKER_HOST or engine.address in config.toml",
             ));
         }
-        checks.extend(clock_text(engine).map(|why| Check::warning("clock", why, CLOCK_FIX)));
+        match (clock_text(engine), engine.clock_skew_ms) {
+            (Some(why), _) => checks.push(Check::warning("clock", why, CLOCK_FIX)),
+            (None, Some(_)) => {
+                checks.push(Check::ok("clock", format!("that of {} agrees with ours", engine.name)))
+            }
+            (None, None) => {}
+        }
     }
     checks.extend(notices.iter().map(|n| Check::warning("notice", n, "abx daemon logs")));
     checks
@@ -262,6 +320,16 @@ mod tests {
         assert_eq!(check.fix, Some(format!("chmod 700 {}", dir.path().display())));
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).expect("close it");
         assert_eq!(home_check(&home).verdict, Verdict::Ok);
+    }
+
+    #[test]
+    fn a_program_that_is_missing_is_to_be_installed() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let home = Home::find(Some(dir.path()), None).expect("a home");
+        let (output, _) = crate::cli::output::Output::captured(false, false);
+        let context = Context::with(crate::client::Connector::new(home, true), output);
+        let check = no_daemon(&context, ConnectError::NoDaemon { program: "abxd".into() });
+        assert_eq!(check.fix.as_deref(), Some("install abxd beside abx, or into a directory of PATH"));
     }
 
     #[test]

@@ -1,4 +1,7 @@
-//! `abx import`: reads the older tools' session files and hands their rows to the daemon. Changes no file.
+//! `abx import`: reads an exported table, or the older tools' session files, and hands their rows to the daemon. Changes no
+//! file.
+
+mod table;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -38,6 +41,9 @@ struct Report {
 
 /// Imports, and exits with 1 if a file was not imported.
 pub(crate) fn run(context: &Context, args: &ImportArgs) -> Result<u8, Failure> {
+    if let Some(path) = args.path.as_deref().filter(|path| table::is_document(path)) {
+        return table::run(context, path, args.rename);
+    }
     let mut reports = Vec::new();
     let mut rows = Vec::new();
     let Found { files, looked_in } = files(args)?;
@@ -86,7 +92,7 @@ impl Found {
 fn files(args: &ImportArgs) -> Result<Found, Failure> {
     let wanted = Origin::from_name(&args.from);
     let mut found = Found::default();
-    if let Some(dir) = &args.dir {
+    if let Some(dir) = &args.path {
         let below = listing(dir, |path| path.is_dir() && !path.is_symlink())
             .map_err(|error| unreadable(dir, &error))?;
         found.look_in(dir, wanted)?;

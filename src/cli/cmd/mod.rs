@@ -1,5 +1,6 @@
 //! One module per command.
 
+pub(crate) mod adopt;
 pub(crate) mod attach;
 pub(crate) mod cp;
 pub(crate) mod daemon;
@@ -7,6 +8,7 @@ pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod exec;
 pub(crate) mod execs;
+pub(crate) mod export;
 pub(crate) mod import;
 pub(crate) mod install;
 pub(crate) mod mcp;

@@ -13,7 +13,7 @@ use crate::daemon::handover::Successor;
 use crate::model::id::Timestamp;
 use crate::proto::daemon::{DaemonInfoResult, HelloResult, RestartResult, Setting};
 use crate::proto::methods::{
-    DaemonHello, DaemonInfo, DaemonRestart, DaemonShutdown, Done, OPENRPC, RpcDiscover,
+    DaemonCheck, DaemonHello, DaemonInfo, DaemonRestart, DaemonShutdown, Done, OPENRPC, RpcDiscover,
 };
 use crate::proto::types::EngineInfo;
 use crate::proto::version::{PROTOCOL, VERSION};
@@ -44,9 +44,10 @@ pub(super) fn register(module: &mut Module) {
         let identity = &app.identity;
         // Others may not show it to anybody.
         let ours = hello.client == "abx";
-        let notice =
-            identity.first_notice.clone().filter(|_| ours && !identity.told.swap(true, Ordering::Relaxed));
-        if let Some(notice) = &notice {
+        let rebuilt = ours.then(|| app.driver.tell_rebuilt()).flatten();
+        let first = rebuilt.is_none().then(|| identity.first_notice.clone()).flatten();
+        let first = first.filter(|_| ours && !identity.told.swap(true, Ordering::Relaxed));
+        if let Some(notice) = &first {
             app.driver.remember_told(notice.clone());
         }
         Ok(HelloResult {
@@ -56,10 +57,11 @@ pub(super) fn register(module: &mut Module) {
             pid: std::process::id(),
             home: identity.home.display().to_string(),
             started_at: clock::rfc3339(identity.started_at),
-            notice,
+            notice: rebuilt.or(first),
         })
     });
     now::<DaemonInfo, _>(module, |_, app| Ok(info(app)));
+    later::<DaemonCheck, _, _>(module, |_, app, _| async move { app.driver.check().await });
     later::<DaemonRestart, _, _>(module, |asked, app, _| async move {
         let successor = Successor::ask(asked.program.map(PathBuf::from)).await?;
         tracing::info!(?successor, "asked to hand over by a client");
@@ -104,7 +106,7 @@ fn info(app: &App) -> DaemonInfoResult {
             .into_iter()
             .map(|(name, value, source)| Setting { name, value, source: source.to_string() })
             .collect(),
-        notices: identity.notices.clone(),
+        notices: [identity.notices.clone(), app.driver.rebuilt_notices()].concat(),
     }
 }
 

@@ -11,6 +11,7 @@ mod file;
 mod session;
 mod snapshot;
 mod stored;
+mod table;
 mod terminal;
 
 use std::future::Future;
@@ -55,6 +56,7 @@ pub fn module(driver: Driver, identity: Identity, shutdown: Shutdown) -> RpcModu
     exec::register(&mut module);
     file::register(&mut module);
     stored::register(&mut module);
+    table::register(&mut module);
     terminal::register(&mut module);
     module
 }

@@ -14,9 +14,9 @@ use crate::model::session::{Reason, Session};
 use crate::model::until::Until;
 use crate::proto::errors::Kind;
 use crate::proto::methods::{
-    SessionConnect, SessionDelete, SessionFork, SessionGet, SessionImport, SessionList, SessionNotify,
-    SessionPause, SessionRename, SessionResume, SessionSave, SessionStart, SessionStop, SessionUnpause,
-    SessionUpdate, SessionWait,
+    SessionAdopt, SessionConnect, SessionDelete, SessionFork, SessionGet, SessionImport, SessionList,
+    SessionNotify, SessionPause, SessionRename, SessionResume, SessionSave, SessionStart, SessionStop,
+    SessionUnpause, SessionUpdate, SessionWait,
 };
 use crate::proto::sessions::{SaveResult, WaitResult};
 
@@ -112,6 +112,9 @@ fn rows(module: &mut Module) {
     });
     later::<SessionUpdate, _, _>(module, |asked, app, _| async move {
         Ok(encoded(&app, &app.driver.update(asked).await?))
+    });
+    later::<SessionAdopt, _, _>(module, |asked, app, _| async move {
+        Ok(encoded(&app, &app.driver.adopt(asked).await?))
     });
     later::<SessionImport, _, _>(module, |asked, app, extensions| async move {
         let report = report(&app, None, asked.op, &extensions);

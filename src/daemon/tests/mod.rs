@@ -10,8 +10,10 @@ mod guests;
 mod imports;
 mod lifecycle;
 mod orphans;
+mod rebuild;
 mod recovery;
 mod streams;
+mod tables;
 mod timers;
 mod watching;
 
@@ -115,7 +117,10 @@ impl World {
 }
 
 fn open(engine: &FakeEngine, home: &Path, file: &str) -> Driver {
-    let store = Store::open(&home.join(file)).expect("a table").store;
+    drive(engine, home, Store::open(&home.join(file)).expect("a table").store)
+}
+
+fn drive(engine: &FakeEngine, home: &Path, store: Store) -> Driver {
     let config = Config::load(Path::new("/nonexistent/config.toml"), &Flags::default()).expect("defaults");
     Driver::new(store, Arc::new(engine.clone()), home, &home.join("daemon.sock"), config)
 }

@@ -10,7 +10,7 @@ use super::api::{
 use super::create::KEEP_ALIVE;
 use crate::engine::{GUEST_DIR, Hint, Image, Observed, RunState, labels};
 use crate::model::exec::code;
-use crate::model::session::{Excluded, Mount, Port};
+use crate::model::session::{Excluded, Limits, Mount, Port};
 
 /// Most programs that a snapshot's report names.
 const MAX_PROCESSES: usize = 64;
@@ -46,12 +46,15 @@ pub(super) fn inspected(seen: ContainerInspectResponse) -> Observed {
         ports.extend(hosts.map(|host| port(&labels, container, host, protocol)));
     }
     sort(&mut ports);
+    let config_of_host = seen.host_config.unwrap_or_default();
     let pid = state.pid.and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0);
     Observed {
         pid: pid.filter(|_| matches!(run_state, RunState::Running | RunState::Paused)),
         env,
         directory: config.working_dir.filter(|dir| !dir.is_empty()),
-        mounts: mounts(seen.host_config.unwrap_or_default(), seen.mounts.unwrap_or_default()),
+        limits: limits(&config_of_host),
+        networked: config_of_host.network_mode.as_deref() != Some("none"),
+        mounts: mounts(config_of_host, seen.mounts.unwrap_or_default()),
         id: seen.id.unwrap_or_default(),
         name: seen.name.unwrap_or_default().trim_start_matches('/').to_owned(),
         state: run_state,
@@ -62,6 +65,16 @@ pub(super) fn inspected(seen: ContainerInspectResponse) -> Observed {
         image_id: seen.image.unwrap_or_default(),
         labels,
         ports,
+    }
+}
+
+/// What was asked for at its making; engines say 0 where nothing was.
+fn limits(config: &HostConfig) -> Limits {
+    let some = |number: Option<i64>| number.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0);
+    Limits {
+        cpu_millis: some(config.nano_cpus).map(|nanos| nanos / 1_000_000).filter(|millis| *millis > 0),
+        memory_bytes: some(config.memory),
+        pids: some(config.pids_limit).and_then(|n| u32::try_from(n).ok()),
     }
 }
 
@@ -149,6 +162,8 @@ pub(super) fn listed(seen: ContainerSummary) -> Observed {
         pid: None,
         env: Vec::new(),
         directory: None,
+        limits: Limits::default(),
+        networked: true,
     }
 }
 

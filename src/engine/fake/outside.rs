@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::FakeEngine;
 use super::world::Container;
 use crate::engine::{CommitSpec, CreateSpec, EngineError, Hint, Image, Observed, RunState};
+use crate::model::session::Limits;
 
 impl FakeEngine {
     /// Ends a container's main program.
@@ -68,6 +69,8 @@ impl FakeEngine {
             pid: None,
             env: Vec::new(),
             directory: None,
+            limits: Limits::default(),
+            networked: true,
         };
         inner
             .containers

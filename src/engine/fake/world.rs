@@ -12,7 +12,7 @@ use crate::engine::{
     Chunk, CommitSpec, CreateSpec, EngineError, ExecIo, ExecSpec, ExecState, Hint, Image, Observed, RunState,
     SandboxDefaults, WindowSize, labels,
 };
-use crate::model::session::{Excluded, Port};
+use crate::model::session::{Excluded, Limits, Port};
 
 /// The first of the host ports that the engine chooses.
 const FIRST_FREE_PORT: u16 = 49_153;
@@ -163,6 +163,8 @@ impl State {
             pid: None,
             env: vec!["PATH=/bin".to_owned()],
             directory: None,
+            limits: Limits::default(),
+            networked: true,
         };
         self.containers.insert(
             id,

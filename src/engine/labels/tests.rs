@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::engine::RunState;
-use crate::model::session::{Mount, Secret};
+use crate::model::session::{Limits, Mount, Secret};
 
 const ID: &str = "01920000-0000-7000-8000-0000deadbeef";
 
@@ -77,6 +77,8 @@ fn observed(spec: &CreateSpec, name: &str) -> Observed {
         pid: None,
         env: Vec::new(),
         directory: None,
+        limits: Limits::default(),
+        networked: true,
     }
 }
 

@@ -85,6 +85,39 @@ async fn a_log_without_its_file_is_set_aside() {
 }
 
 #[tokio::test]
+async fn a_log_of_another_table_is_set_aside() {
+    for rows in [0, 1, 30] {
+        let (place, running) = (closed().await, Place::new());
+        let other = running.open();
+        for n in 0..rows {
+            other.insert(session(1_000 + n)).await.expect("insert");
+        }
+        // Of a table that was just made there is none: what its first event wrote is in it.
+        if rows == 0 {
+            other.write(|tx| tx.set_meta("a", "b")).await.expect("a change");
+        }
+        fs::copy(beside(&running.path(), "-wal"), beside(&place.path(), "-wal")).expect("copy the log");
+        is_set_aside(&place).await;
+    }
+}
+
+#[tokio::test]
+async fn an_index_that_lacks_a_row_is_damage() {
+    let place = closed().await;
+    place.sql(
+        "PRAGMA writable_schema = ON;
+         UPDATE sqlite_schema SET sql = replace(sql, 'ON snapshots (session)', 'ON snapshots (session) WHERE 0')
+         WHERE name = 'snapshots_by_session'",
+    );
+    place.sql("INSERT INTO snapshots VALUES ('x', 'x', NULL, '', '', 1, NULL, NULL, 1, 'ready')");
+    place.sql(
+        "PRAGMA writable_schema = ON;
+         UPDATE sqlite_schema SET sql = replace(sql, ' WHERE 0', '') WHERE name = 'snapshots_by_session'",
+    );
+    is_set_aside(&place).await;
+}
+
+#[tokio::test]
 async fn a_page_of_noise_is_set_aside() {
     let place = closed().await;
     let pages = fs::metadata(place.path()).expect("its length").len() / 4096;

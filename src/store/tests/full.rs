@@ -6,7 +6,7 @@ use std::process::Command;
 use super::*;
 
 /// A row too large for what is left.
-fn large(n: usize) -> Session {
+pub(super) fn large(n: usize) -> Session {
     Session { metadata: BTreeMap::from([("big".to_owned(), "x".repeat(600_000))]), ..session(n) }
 }
 
@@ -37,10 +37,10 @@ async fn a_change_without_space_is_refused_and_later_ones_are_kept() {
 }
 
 /// A small file system of its own. None where this user may not mount.
-struct Small(TempDir);
+pub(super) struct Small(pub(super) TempDir);
 
 impl Small {
-    fn mount() -> Option<Self> {
+    pub(super) fn mount() -> Option<Self> {
         let dir = tempfile::tempdir().expect("a directory");
         if fs::metadata(dir.path()).expect("its owner").uid() != 0 {
             return None;

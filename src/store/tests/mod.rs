@@ -1,5 +1,6 @@
 //! Tests of the table as a whole.
 
+mod backup;
 mod crash;
 mod damage;
 mod events;

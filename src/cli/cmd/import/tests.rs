@@ -7,7 +7,7 @@ use crate::cli::output::Output;
 use crate::client::fake::{Fake, connector};
 
 fn args(dir: &Path) -> ImportArgs {
-    ImportArgs { from: "auto".to_owned(), dir: Some(dir.to_owned()) }
+    ImportArgs { from: "auto".to_owned(), rename: false, path: Some(dir.to_owned()) }
 }
 
 fn import(dir: &Path, answers: &[&str], json: bool) -> (u8, String, String, Vec<String>) {

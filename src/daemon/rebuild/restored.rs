@@ -1,0 +1,156 @@
+//! A copy of the table that took its place: what happened since it was made is known from the engine alone.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use super::Account;
+use crate::daemon::driver::Driver;
+use crate::daemon::orphans;
+use crate::engine::labels::{self, REPLACED};
+use crate::engine::{EngineError, Image, Observed, RunState};
+use crate::model::event::{EventKind, Fact, Told};
+use crate::model::id::{SessionId, SnapshotId};
+use crate::model::session::{Operation, Session, Snapshot, SnapshotState, Status};
+use crate::store::error::StoreError;
+use crate::store::{RESTORED_KEY, Tx};
+
+/// The key under which a table remembers that it is a copy, and was not compared with the engine yet.
+const UNLINKED_KEY: &str = "rebuilt.unlinked";
+
+impl Driver {
+    /// Looks what became of the table before anything is done with it. `set_aside` is where a damaged one is now.
+    pub(in crate::daemon) async fn account_for_table(&self, set_aside: Option<&Path>) {
+        let kept = set_aside.map(|path| path.display().to_string());
+        let begun = self.0.store.write(move |tx| {
+            let copy = tx.meta(RESTORED_KEY);
+            if let Some(copy) = &copy {
+                tx.delete_meta(RESTORED_KEY)?;
+                tx.set_meta(UNLINKED_KEY, copy)?;
+                end_operations(tx)?;
+            }
+            if kept.is_some() || copy.is_some() {
+                let sentence = sentence(kept.as_deref(), copy.as_deref());
+                tracing::warn!("{sentence}");
+                Account::change(tx, |account| account.set_table(sentence))?;
+                let fact = |text: Option<String>| text.map_or(Fact::Nothing, Fact::Text);
+                let data = vec![("kept", fact(kept)), ("copy", fact(copy))];
+                tx.note(Told { kind: EventKind::TableReplaced, data });
+            }
+            Ok((Account::untold(tx), tx.meta(UNLINKED_KEY).is_some()))
+        });
+        match begun.await {
+            Ok((untold, unlinked)) => self.0.rebuilt.begin(untold, unlinked),
+            Err(error) => tracing::error!(%error, "cannot tell what became of the session table"),
+        }
+    }
+
+    /// Brings a table that is a copy up to what the engine has, before its rows are compared one by one: snapshots that are
+    /// gone, and containers that were made or renamed since. Does nothing for any other table.
+    ///
+    /// # Errors
+    /// The engine's; it is then done at the next comparison.
+    pub(in crate::daemon) async fn catch_up(
+        &self,
+        containers: &[Observed],
+        images: &HashMap<SnapshotId, Image>,
+    ) -> Result<(), EngineError> {
+        if !self.0.rebuilt.is_unlinked() {
+            return Ok(());
+        }
+        for snapshot in self.0.store.snapshots(None) {
+            let ready = snapshot.state == SnapshotState::Ready;
+            if ready
+                && !images.contains_key(&snapshot.id)
+                && self.0.engine.image(&snapshot.image_id).await?.is_none()
+            {
+                self.drop_gone(&snapshot).await;
+            }
+        }
+        let ran = |c: &&Observed| c.state != RunState::Created && c.name.starts_with("session-");
+        for container in containers.iter().filter(ran) {
+            self.link(container, containers).await?;
+        }
+        self.0.rebuilt.linked();
+        if let Err(error) = self.0.store.write(|tx| tx.delete_meta(UNLINKED_KEY)).await {
+            tracing::warn!(%error, "the copy of the table will be compared again at the next start");
+        }
+        Ok(())
+    }
+
+    async fn drop_gone(&self, snapshot: &Snapshot) {
+        tracing::warn!(
+            snapshot = snapshot.name,
+            "dropping a snapshot that was deleted since the table was copied"
+        );
+        let gone = snapshot.clone();
+        if let Err(error) = self.0.store.write(move |tx| orphans::drop_snapshot(tx, &gone)).await {
+            tracing::error!(%error, snapshot = snapshot.name, "cannot drop the row of a snapshot that is gone");
+        }
+    }
+
+    /// Gives a row the container that its session has now, and the names that both have. The engine holds what came last.
+    async fn link(&self, container: &Observed, all: &[Observed]) -> Result<(), EngineError> {
+        let Some(id) = container.labels.get(labels::SESSION_ID).map(SessionId::new) else { return Ok(()) };
+        let Some(mut held) = self.try_hold_id(&id) else { return Ok(()) };
+        let recorded = held.session.sandbox_id.clone();
+        let is_recorded = recorded.as_ref() == Some(&container.id);
+        let other_there = !is_recorded && all.iter().any(|other| recorded.as_ref() == Some(&other.id));
+        let same = is_recorded && container.name == held.session.sandbox;
+        if other_there || same || container.name.contains(REPLACED) {
+            return Ok(());
+        }
+        let Some(now) = self.0.engine.inspect(&container.id).await? else { return Ok(()) };
+        let Some(made) = labels::rebuild(&now) else { return Ok(()) };
+        tracing::warn!(session = %held.session.name, container = now.name, "its container is another than when the table was copied");
+        let renamed = now.name != held.session.sandbox;
+        let whole = made.clone();
+        let linked = self.commit(&mut held, move |row| {
+            take_container(row, &whole);
+            if renamed {
+                row.sandbox = whole.sandbox;
+                row.name = whole.name;
+            }
+        });
+        let names_taken = linked.await.is_err();
+        if names_taken
+            && let Err(failure) = self.commit(&mut held, move |row| take_container(row, &made)).await
+        {
+            tracing::error!(%failure, session = %held.session.name, "cannot record a session's container");
+        }
+        Ok(())
+    }
+}
+
+fn take_container(row: &mut Session, made: &Session) {
+    row.sandbox_id.clone_from(&made.sandbox_id);
+    row.image_id.clone_from(&made.image_id);
+    row.runtime = made.runtime;
+}
+
+/// Ends what was being done when the copy was made. Whatever came of it has ended long ago: of a start that was under way
+/// then, nothing may be taken back now, and nothing deleted.
+fn end_operations(tx: &mut Tx<'_>) -> Result<(), StoreError> {
+    for session in tx.sessions() {
+        let Some(operation) = session.operation else { continue };
+        tx.change_session(&session.id, |row| {
+            row.operation = None;
+            if operation == Operation::Start {
+                row.status = Status::Stopped;
+            }
+        })?;
+    }
+    Ok(())
+}
+
+fn sentence(kept: Option<&str>, copy: Option<&str>) -> String {
+    let before = match kept {
+        Some(path) => format!("the session table was damaged and is kept as {path}"),
+        None => "the session table was gone".to_owned(),
+    };
+    match copy {
+        Some(copy) => format!(
+            "{before}; its copy {copy} took its place: of what changed since then, only what the engine knows came back"
+        ),
+        None => format!("{before}; sessions come back from their containers and snapshots"),
+    }
+}

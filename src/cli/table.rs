@@ -89,7 +89,7 @@ pub(crate) fn snapshots(list: &[Snapshot]) -> String {
             clean(&snapshot.name),
             clean(&snapshot.session),
             seconds(&snapshot.created_at),
-            bytes(snapshot.size_bytes),
+            snapshot.own_bytes.map_or_else(|| "-".to_owned(), bytes),
             clean(snapshot.note.as_deref().unwrap_or_default()),
         ]
     });

@@ -20,6 +20,7 @@ use futures_util::stream::BoxStream;
 use tokio::io::AsyncWrite;
 
 pub use self::error::EngineError;
+use crate::model::event::By;
 use crate::model::id::{SessionId, SnapshotId};
 use crate::model::limits::Rights;
 use crate::model::session::{Excluded, Mount, Port, Runtime, Session};
@@ -149,6 +150,10 @@ pub struct CommitSpec {
     pub home: String,
     /// The user's words, for the label.
     pub note: Option<String>,
+    /// Who asked for it, for the labels.
+    pub creator: Option<By>,
+    /// The snapshot that the files came from, for the label.
+    pub parent: Option<String>,
 }
 
 /// One step of a pull, as the engine tells it.

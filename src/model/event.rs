@@ -80,6 +80,13 @@ pub struct By {
     pub pid: Option<u32>,
 }
 
+impl By {
+    /// abxd, for what it does by itself.
+    pub fn daemon() -> Self {
+        Self { client: "abxd".to_owned(), pid: None }
+    }
+}
+
 /// What there is to say about a change, before it has a number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {

@@ -14,6 +14,7 @@ use super::rows::state_word;
 use super::view::{Draft, View};
 use super::{events, execs};
 use crate::model::attention::{Attention, Noted, Source};
+use crate::model::event::By;
 use crate::model::id::{ExecId, SessionId, SessionName, SnapshotId, Timestamp};
 use crate::model::session::{
     EngineKind, Excluded, External, Limits, Mount, Network, Operation, Port, Profile, Reason, Runtime,
@@ -121,7 +122,8 @@ const PORTS: &str =
     "SELECT session, container, host, fixed, protocol FROM session_ports ORDER BY session, position";
 
 const SNAPSHOTS: &str = "SELECT
-    id, name, session, session_name, image_id, created_at, note, parent, size_bytes, state
+    id, name, session, session_name, image_id, created_at, note, parent, size_bytes, state, creator, creator_pid,
+    own_bytes
 FROM snapshots";
 
 const EXCLUDED: &str = "SELECT snapshot, kind, target FROM snapshot_excluded ORDER BY snapshot, position";
@@ -207,8 +209,15 @@ fn read_snapshot(c: &mut Cells<'_>) -> rusqlite::Result<Snapshot> {
         excluded: Vec::new(),
         // Of all states this one has nobody remove the image.
         state: known(&id, "state", &c.text()?, state_of, SnapshotState::Ready),
+        creator: read_creator(c)?,
+        own_bytes: c.maybe_count()?,
         id,
     })
+}
+
+fn read_creator(c: &mut Cells<'_>) -> rusqlite::Result<Option<By>> {
+    let (client, pid) = (c.maybe_text()?, c.maybe_int()?);
+    Ok(client.map(|client| By { client, pid: pid.and_then(|pid| u32::try_from(pid).ok()) }))
 }
 
 fn state_of(word: &str) -> Option<SnapshotState> {

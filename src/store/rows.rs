@@ -30,12 +30,14 @@ const UPDATE_MAKE: &str = "UPDATE sessions SET
 WHERE id = ?1";
 
 const PUT_SNAPSHOT: &str = "INSERT INTO snapshots (
-    id, name, session, session_name, image_id, created_at, note, parent, size_bytes, state
-) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+    id, name, session, session_name, image_id, created_at, note, parent, size_bytes, state, creator, creator_pid,
+    own_bytes
+) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
 ON CONFLICT (id) DO UPDATE SET
     name = excluded.name, session = excluded.session, session_name = excluded.session_name,
     image_id = excluded.image_id, created_at = excluded.created_at, note = excluded.note, parent = excluded.parent,
-    size_bytes = excluded.size_bytes, state = excluded.state";
+    size_bytes = excluded.size_bytes, state = excluded.state, creator = excluded.creator,
+    creator_pid = excluded.creator_pid, own_bytes = excluded.own_bytes";
 
 /// Writes a new session with everything that hangs on it.
 pub(super) fn insert_session(conn: &Connection, s: &Session) -> rusqlite::Result<()> {
@@ -143,6 +145,9 @@ pub(super) fn put_snapshot(conn: &Connection, s: &Snapshot) -> rusqlite::Result<
         s.parent,
         int(s.size_bytes),
         state_word(s.state),
+        s.creator.as_ref().map(|by| by.client.as_str()),
+        s.creator.as_ref().and_then(|by| by.pid),
+        s.own_bytes.map(int),
     ])?;
     conn.prepare_cached("DELETE FROM snapshot_excluded WHERE snapshot = ?1")?.execute([s.id.as_str()])?;
     let mut insert = conn.prepare_cached("INSERT INTO snapshot_excluded VALUES (?1, ?2, ?3, ?4)")?;

@@ -157,9 +157,11 @@ fn first() -> Snapshot {
         session_name: "feature-x".to_owned(),
         image_id: format!("sha256:{}", "01".repeat(32)),
         created_at: Timestamp(1_769_905_000_000),
+        creator: None,
         note: None,
         parent: None,
         size_bytes: 81_234_567,
+        own_bytes: None,
         excluded: Vec::new(),
         state: SnapshotState::Ready,
     }

@@ -33,6 +33,8 @@ async fn a_snapshot_holds_the_files_and_the_images_own_configuration() {
     let config = field(&image.id, ".Config");
     assert!(!config.contains("hunter2") && !config.contains(&source), "{config}");
     assert_eq!(image.layers, 2);
+    let own = labels::own_bytes(&image).expect("its labels tell");
+    assert!(own > 0 && own < image.size_bytes, "{own} of {}", image.size_bytes);
     let by_hand = docker(&["create", &image.id]);
     assert_eq!(home.engine.list(&home.home).await.expect("lists").len(), 1, "one run by hand is not ours");
     docker(&["rm", &by_hand]);

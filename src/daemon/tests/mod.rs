@@ -11,6 +11,7 @@ mod imports;
 mod lifecycle;
 mod orphans;
 mod recovery;
+mod snapshots;
 mod streams;
 mod timers;
 mod watching;

@@ -9,15 +9,16 @@ use crate::daemon::effects::base_key;
 use crate::daemon::failure::{Failure, quoted};
 use crate::daemon::orphans;
 use crate::daemon::progress::Report;
-use crate::engine::labels::REPLACED;
+use crate::engine::labels::{self, REPLACED};
 use crate::engine::{CommitSpec, Image};
 use crate::fault;
+use crate::model::event::By;
 use crate::model::id::{SessionName, SnapshotId, Timestamp};
 use crate::model::session::{Excluded, Operation, Reason, Session, Snapshot, SnapshotState, Status};
 use crate::model::step::{Plan, Step, Verb};
 use crate::proto::errors::Kind;
-use crate::store::Tx;
 use crate::store::error::StoreError;
+use crate::store::{self, Tx};
 
 /// How a snapshot is to be called.
 #[derive(Debug, Clone, Default)]
@@ -70,6 +71,7 @@ impl Driver {
         let done = self.carry_out(held, plan, &snapshot, report).await;
         let (image, excluded) = self.or_settle(held, done, "save").await?;
         let ready = Snapshot {
+            own_bytes: labels::own_bytes(&image),
             image_id: image.id,
             size_bytes: image.size_bytes,
             excluded,
@@ -119,9 +121,11 @@ impl Driver {
             session_name: session.name.to_string(),
             image_id: String::new(),
             created_at: now,
+            creator: Some(store::actor().unwrap_or_else(By::daemon)),
             note: naming.note,
             parent: None,
             size_bytes: 0,
+            own_bytes: None,
             excluded: Vec::new(),
             state: SnapshotState::Creating,
         };
@@ -202,6 +206,8 @@ impl Driver {
             session_name: held.session.name.to_string(),
             home: self.label(),
             note: snapshot.note.clone(),
+            creator: snapshot.creator.clone(),
+            parent: snapshot.parent.clone(),
         }
     }
 

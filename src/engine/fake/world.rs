@@ -178,10 +178,14 @@ impl State {
         {
             return Ok(found.image.clone());
         }
-        let mut all = self.get(&spec.sandbox_id)?.labels.clone();
-        all.extend(labels::snapshot(spec));
+        let sandbox = self.get(&spec.sandbox_id)?.clone();
+        let base = self.images.get(&sandbox.image_id).map(|i| i.image.size_bytes);
+        let mut all = sandbox.labels;
+        all.extend(labels::snapshot(spec, base));
         let id = self.add_image(&labels::snapshot_reference(&spec.snapshot), all);
-        self.image(&id).ok_or_else(|| no_image(&id))
+        let stored = self.images.get_mut(&id).ok_or_else(|| no_image(&id))?;
+        stored.image.size_bytes += base.unwrap_or_default();
+        Ok(stored.image.clone())
     }
 
     pub(super) fn add_image(&mut self, reference: &str, labels: BTreeMap<String, String>) -> String {

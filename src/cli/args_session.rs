@@ -84,7 +84,7 @@ pub(crate) enum SessionCommand {
         #[arg(long, value_name = "S")]
         snapshot: Option<String>,
     },
-    /// Change a session's timeout, idle time or metadata
+    /// Change a session's timeout, idle time, kept snapshots or metadata
     Update(UpdateArgs),
 }
 
@@ -124,6 +124,9 @@ pub(crate) struct StartArgs {
     /// Stop after this long without use
     #[arg(long, value_name = "D", value_parser = parse_duration_ms)]
     pub(crate) idle: Option<u64>,
+    /// Keep this many snapshots: each save deletes the oldest beyond them that have no note; 0 keeps all
+    #[arg(long, value_name = "N")]
+    pub(crate) keep: Option<u32>,
     /// Set a variable for the session's commands (K=V), or pass on this shell's (K)
     #[arg(short, long, value_name = "K=V")]
     pub(crate) env: Vec<String>,
@@ -196,7 +199,7 @@ pub(crate) struct SaveArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("what").required(true).multiple(true).args(["timeout", "idle", "meta"]))]
+#[command(group = ArgGroup::new("what").required(true).multiple(true).args(["timeout", "idle", "keep", "meta"]))]
 pub(crate) struct UpdateArgs {
     /// The session
     pub(crate) name: String,
@@ -206,9 +209,36 @@ pub(crate) struct UpdateArgs {
     /// Stop after this long without use; 0 is never
     #[arg(long, value_name = "D", value_parser = parse_duration_ms)]
     pub(crate) idle: Option<u64>,
+    /// Keep this many snapshots from the next save on; 0 keeps all
+    #[arg(long, value_name = "N")]
+    pub(crate) keep: Option<u32>,
     /// Set a label; K alone removes it
     #[arg(long, value_name = "K=V")]
     pub(crate) meta: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    group = ArgGroup::new("which").required(true).multiple(true).args(["keep", "older"]),
+    after_help = "\
+With both, what goes is older and beyond the newest N. What a session's
+container came from stays, and so does all that is left of a session."
+)]
+pub(crate) struct PruneArgs {
+    /// The sessions [default: all]
+    pub(crate) name: Vec<String>,
+    /// Leave the newest N of each session
+    #[arg(long, value_name = "N")]
+    pub(crate) keep: Option<u32>,
+    /// Only those taken longer ago than this
+    #[arg(long, value_name = "D", value_parser = parse_duration_ms)]
+    pub(crate) older: Option<u64>,
+    /// Say what would be deleted, and delete nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -229,4 +259,6 @@ pub(crate) enum SnapshotCommand {
         #[arg(short, long)]
         yes: bool,
     },
+    /// Delete older snapshots: of some sessions, or all
+    Prune(PruneArgs),
 }

@@ -34,6 +34,8 @@ pub const SESSION_CREATED_AT: &str = "dev.abx.session.created_at";
 pub const SESSION_TIMEOUT_MS: &str = "dev.abx.session.timeout_ms";
 /// Milliseconds.
 pub const SESSION_IDLE_MS: &str = "dev.abx.session.idle_ms";
+/// Snapshots that stay when it is saved.
+pub const SESSION_KEEP: &str = "dev.abx.session.keep";
 /// JSON object of strings.
 pub const SESSION_METADATA: &str = "dev.abx.session.metadata";
 /// Where the workspace is in the sandbox.
@@ -116,6 +118,7 @@ pub fn session(spec: &CreateSpec) -> BTreeMap<String, String> {
         (SESSION_CREATED_AT, session.created_at.0.to_string()),
         (SESSION_TIMEOUT_MS, number(session.timeout_ms)),
         (SESSION_IDLE_MS, number(session.idle_ms)),
+        (SESSION_KEEP, number(session.keep.map(u64::from))),
         (SESSION_METADATA, json!(session.metadata).to_string()),
         (SESSION_WORKSPACE_TARGET, workspace.map(|w| w.target.clone()).unwrap_or_default()),
         (SESSION_PORTS, Value::Array(ports).to_string()),
@@ -261,6 +264,7 @@ fn from_labels(labels: &BTreeMap<String, String>) -> Option<Session> {
         status: Status::Stopped,
         timeout_ms: number(SESSION_TIMEOUT_MS),
         idle_ms: number(SESSION_IDLE_MS),
+        keep: number(SESSION_KEEP).and_then(|n| u32::try_from(n).ok()),
         spec: Spec {
             workspace: None,
             mounts: Vec::new(),

@@ -121,16 +121,23 @@ impl Observed {
 }
 
 /// An image as the engine knows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Image {
     /// The immutable id.
     pub id: String,
     /// Size in bytes.
     pub size_bytes: u64,
-    /// Number of layers.
-    pub layers: usize,
+    /// What its layers hold, the lowest first, each by its digest.
+    pub layers: Vec<String>,
     /// Its labels.
     pub labels: std::collections::BTreeMap<String, String>,
+}
+
+impl Image {
+    /// Whether it is that image, or was made from it.
+    pub fn stands_on(&self, below: &Self) -> bool {
+        self.layers.starts_with(&below.layers)
+    }
 }
 
 /// How to name a new snapshot.

@@ -217,6 +217,7 @@ fn other_fields(old: &Session, new: &Session) -> Vec<String> {
         ("expires_at", old.expires_at != new.expires_at),
         ("timeout_ms", old.timeout_ms != new.timeout_ms),
         ("idle_ms", old.idle_ms != new.idle_ms),
+        ("keep", old.keep != new.keep),
         ("snapshots", (&old.snapshot, old.snapshots) != (&new.snapshot, new.snapshots)),
         ("ports", old.spec.ports != new.spec.ports),
         ("limits", old.spec.limits != new.spec.limits),

@@ -308,6 +308,8 @@ pub struct Session {
     pub timeout_ms: Option<u64>,
     /// Milliseconds without use to the stop.
     pub idle_ms: Option<u64>,
+    /// Snapshots of its timeline that stay when it is saved; all if none.
+    pub keep: Option<u32>,
     /// Commands run.
     pub exec_count: u64,
     /// Kills for want of memory.
@@ -352,6 +354,7 @@ impl Session {
             expires_at: None,
             timeout_ms: None,
             idle_ms: None,
+            keep: None,
             exec_count: 0,
             oom_events: 0,
             attention: None,

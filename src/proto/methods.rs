@@ -19,7 +19,7 @@ use super::sessions::{
     NotifyParams, RenameParams, ResumeParams, SaveParams, SaveResult, StartParams, StopParams, UpdateParams,
     WaitParams, WaitResult,
 };
-use super::snapshots::{SnapshotDeleteParams, SnapshotListParams};
+use super::snapshots::{SnapshotDeleteParams, SnapshotListParams, SnapshotPruneParams, SnapshotPruneResult};
 use super::terminals::{
     TERMINAL_NOTIFICATION, TerminalInfo, TerminalNotification, TerminalOpenParams, TerminalOpened,
     TerminalParams, TerminalPeekParams, TerminalResizeParams, TerminalScreen, TerminalWriteParams,
@@ -134,7 +134,7 @@ methods! {
         "Gives the session, and its sandbox, another name.";
     SessionUpdate = "session.update" (UpdateParams) -> Session,
         [SessionNotFound, StoreFull, StoreBusy],
-        "Changes timeout, idle time or metadata. One call makes one change: all of it or none.";
+        "Changes timeout, idle time, the number of kept snapshots, or metadata. One call makes one change: all of it or none.";
     SessionNotify = "session.notify" (NotifyParams) -> Session,
         [SessionNotFound, WrongState, Busy, SandboxLost, StoreFull, StoreBusy],
         "Says what the session's agent is doing. What is said holds against what the agent writes next.";
@@ -148,6 +148,9 @@ methods! {
     SnapshotDelete = "snapshot.delete" (SnapshotDeleteParams) -> Vec<String>,
         [SnapshotNotFound, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Deletes snapshots by name and gives the names of those deleted.";
+    SnapshotPrune = "snapshot.prune" (SnapshotPruneParams) -> SnapshotPruneResult,
+        [SessionNotFound, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
+        "Deletes the older snapshots of sessions. Never the one that a session's container came from, nor the newest of a session without a container.";
     ExecRun = "exec.run" (ExecRunParams) -> ExecResult,
         [SessionNotFound, WrongState, Busy, SandboxLost, Limit, CommandNotFound, CommandNotExecutable, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Runs a command to its end and gives its output, cut at 1 MiB per stream. A command's own failure is a result, not an error.";

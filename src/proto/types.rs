@@ -235,6 +235,9 @@ pub struct Session {
     /// Idle time after which it is stopped, in milliseconds; null is never.
     #[serde(default)]
     pub idle_ms: Option<u64>,
+    /// How many snapshots stay when it is saved: the oldest beyond that and without a note are deleted. Null for all.
+    #[serde(default)]
+    pub keep: Option<u32>,
     /// Commands run in it so far.
     pub exec_count: u64,
     /// How often the kernel ended something in it for want of memory.

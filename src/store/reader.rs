@@ -112,7 +112,7 @@ const SESSIONS: &str = "SELECT
     id, name, sandbox, sandbox_id, engine, agent, template, image, image_id, status, operation, reason, created_at,
     last_active, last_connected, expires_at, timeout_ms, idle_ms, exec_count, oom_events, cpu_millis, memory_bytes,
     pids, network, profile, run_as, external_origin, external_status, external_extra, revision, runtime, attention,
-    attention_source, attention_note, attention_exec, attention_at
+    attention_source, attention_note, attention_exec, attention_at, keep
 FROM sessions ORDER BY created_at, id";
 
 const MOUNTS: &str =
@@ -174,6 +174,7 @@ fn read_session(c: &mut Cells<'_>, names: &mut HashMap<String, SessionId>) -> ru
         // Commands run through the engine in any sandbox.
         runtime: known(&id, "runtime", &c.text()?, Runtime::from_word, Runtime::Engine),
         attention: read_attention(c, &id)?,
+        keep: c.maybe_count()?.map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
         id,
     })
 }

@@ -59,6 +59,7 @@ fn working() -> Session {
         expires_at: Some(Timestamp(1_769_911_200_000)),
         timeout_ms: Some(7_200_000),
         idle_ms: Some(1_800_000),
+        keep: None,
         exec_count: 12,
         oom_events: 1,
         attention: None,

@@ -205,11 +205,16 @@ fn save(context: &Context, args: SaveArgs) -> Result<(), Failure> {
     context.deliver::<SessionSave>(
         &raw,
         |saved| clean(&saved.snapshot.name),
-        |SaveResult { session, snapshot }| {
+        |SaveResult { session, snapshot, .. }| {
             format!("Session '{}' saved (snapshot: {})", clean(&session.name), clean(&snapshot.name))
         },
     )?;
-    let missing = understand::<SessionSave>(&raw)?.snapshot.excluded;
+    let SaveResult { snapshot, pruned, .. } = understand::<SessionSave>(&raw)?;
+    if !pruned.is_empty() {
+        let names: Vec<String> = pruned.iter().map(|name| clean(name)).collect();
+        context.output.note(&format!("Snapshots deleted: {}", names.join(", ")));
+    }
+    let missing = snapshot.excluded;
     if !missing.is_empty() {
         let missing: Vec<String> =
             missing.iter().map(|e| format!("{} {}", clean(&e.kind), clean(&e.target))).collect();
@@ -270,6 +275,7 @@ fn update_params(args: UpdateArgs) -> Result<UpdateParams, String> {
         name: args.name,
         timeout_ms: args.timeout,
         idle_ms: args.idle,
+        keep: args.keep,
         ..UpdateParams::default()
     };
     for pair in args.meta {
@@ -319,6 +325,7 @@ mod tests {
             name: "x".to_owned(),
             timeout: Some(0),
             idle: None,
+            keep: None,
             meta: vec!["a=b=c".to_owned(), "gone".to_owned()],
         };
         let params = update_params(args).expect("valid");

@@ -25,6 +25,7 @@ pub(crate) fn session(name: &str) -> Session {
         expires_at: None,
         timeout_ms: None,
         idle_ms: None,
+        keep: None,
         exec_count: 5,
         oom_events: 0,
         attention: None,

@@ -36,6 +36,7 @@ pub fn session(session: &Session) -> types::Session {
         expires_at: session.expires_at.map(clock::rfc3339),
         timeout_ms: session.timeout_ms,
         idle_ms: session.idle_ms,
+        keep: session.keep,
         exec_count: session.exec_count,
         oom_events: session.oom_events,
         attention: attention.map(|noted| types::Attention::from_word(noted.state.as_str())),

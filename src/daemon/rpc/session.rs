@@ -91,10 +91,11 @@ fn files(module: &mut Module) {
     later::<SessionSave, _, _>(module, |asked, app, extensions| async move {
         let report = report(&app, Some(&asked.name), asked.op, &extensions);
         let naming = Naming { name: asked.snapshot, note: asked.note };
-        let (session, snapshot) = app.driver.save(&asked.name, naming, asked.keep_running, report).await?;
+        let saved = app.driver.save(&asked.name, naming, asked.keep_running, report).await?;
         Ok(SaveResult {
-            session: convert::session(&session),
-            snapshot: convert::snapshot(&snapshot, app.driver.session_of(&snapshot)),
+            session: convert::session(&saved.session),
+            snapshot: convert::snapshot(&saved.snapshot, app.driver.session_of(&saved.snapshot)),
+            pruned: saved.pruned,
         })
     });
     later::<SessionFork, _, _>(module, |asked, app, extensions| async move {

@@ -1,7 +1,11 @@
 //! `snapshot.*`.
 
+use std::sync::Arc;
+
 use super::{Module, convert, later, now};
-use crate::proto::methods::{SnapshotDelete, SnapshotList};
+use crate::model::session::Snapshot;
+use crate::proto::methods::{SnapshotDelete, SnapshotList, SnapshotPrune};
+use crate::proto::snapshots::SnapshotPruneResult;
 
 pub(super) fn register(module: &mut Module) {
     now::<SnapshotList, _>(module, |asked, app| {
@@ -10,5 +14,12 @@ pub(super) fn register(module: &mut Module) {
     });
     later::<SnapshotDelete, _, _>(module, |asked, app, _| async move {
         app.driver.delete_snapshots(asked.snapshots).await
+    });
+    later::<SnapshotPrune, _, _>(module, |asked, app, _| async move {
+        let dry_run = asked.dry_run;
+        let pruned = app.driver.prune(asked).await?;
+        let wire = |s: &Arc<Snapshot>| convert::snapshot(s, app.driver.session_of(s));
+        let snapshots = pruned.snapshots.iter().map(wire).collect();
+        Ok(SnapshotPruneResult { snapshots, freed_bytes: pruned.freed_bytes, dry_run })
     });
 }

@@ -72,11 +72,13 @@ impl World {
     }
 
     async fn save(&self, name: &str) -> Result<(Arc<Session>, Arc<Snapshot>), Failure> {
-        self.driver.save(name, Naming::default(), false, Report::default()).await
+        let saved = self.driver.save(name, Naming::default(), false, Report::default()).await?;
+        Ok((saved.session, saved.snapshot))
     }
 
     async fn save_running(&self, name: &str) -> Result<(Arc<Session>, Arc<Snapshot>), Failure> {
-        self.driver.save(name, Naming::default(), true, Report::default()).await
+        let saved = self.driver.save(name, Naming::default(), true, Report::default()).await?;
+        Ok((saved.session, saved.snapshot))
     }
 
     async fn resume(&self, name: &str) -> Result<Arc<Session>, Failure> {

@@ -8,3 +8,4 @@ pub mod remove;
 pub mod save;
 pub mod start;
 pub mod stored;
+pub mod timeline;

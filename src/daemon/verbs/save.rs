@@ -1,4 +1,4 @@
-//! Snapshots: taking one, going back to one, deleting some.
+//! Snapshots: taking one, going back to one.
 
 use std::sync::Arc;
 
@@ -7,7 +7,6 @@ use crate::daemon::clock;
 use crate::daemon::driver::{DEFAULT_GRACE, Driver, Held, composed};
 use crate::daemon::effects::base_key;
 use crate::daemon::failure::{Failure, quoted};
-use crate::daemon::orphans;
 use crate::daemon::progress::Report;
 use crate::engine::labels::{self, REPLACED};
 use crate::engine::{CommitSpec, Image};
@@ -29,6 +28,17 @@ pub struct Naming {
     pub note: Option<String>,
 }
 
+/// What came of a save.
+#[derive(Debug)]
+pub struct Saved {
+    /// The session afterwards.
+    pub session: Arc<Session>,
+    /// The new snapshot.
+    pub snapshot: Arc<Snapshot>,
+    /// Names of those that went because the session keeps only so many.
+    pub pruned: Vec<String>,
+}
+
 impl Driver {
     /// Saves a session. With `keep_running` it is left as it was.
     ///
@@ -43,7 +53,7 @@ impl Driver {
         naming: Naming,
         keep_running: bool,
         report: Report,
-    ) -> Result<(Arc<Session>, Arc<Snapshot>), Failure> {
+    ) -> Result<Saved, Failure> {
         let (this, name) = (self.clone(), name.to_owned());
         self.submit(async move {
             let mut held = this.hold(&name).await?;
@@ -54,7 +64,8 @@ impl Driver {
             } else {
                 this.newest_snapshot(&held.session).ok_or_else(|| Failure::no_snapshot(&name))?
             };
-            Ok((held.session, snapshot))
+            let pruned = this.keep_newest(&mut held).await;
+            Ok(Saved { session: held.session, snapshot, pruned })
         })
         .await
     }
@@ -253,7 +264,7 @@ impl Driver {
 
     /// Whether the container may hold files that no snapshot does: it does unless the session was saved and has not run
     /// since, and what it was saved to is still there.
-    async fn is_unsaved(&self, session: &Session) -> Result<bool, Failure> {
+    pub(super) async fn is_unsaved(&self, session: &Session) -> Result<bool, Failure> {
         let base = self.base(session).await?;
         let there = base.is_some_and(|name| self.own_snapshot(session, &name).is_ok());
         Ok(session.status != Status::Saved || !there)
@@ -300,79 +311,6 @@ impl Driver {
                 .hint(format!("abx snapshot list {}", quoted(session.name.as_str())))
                 .about(session.name.as_str())
         })
-    }
-
-    /// Deletes snapshots. All names are checked before the first is deleted.
-    ///
-    /// # Errors
-    /// As documented for `snapshot.delete`.
-    pub async fn delete_snapshots(&self, names: Vec<String>) -> Result<Vec<String>, Failure> {
-        let this = self.clone();
-        self.submit(async move {
-            for name in &names {
-                this.ready_snapshot(name)?;
-            }
-            let mut deleted = Vec::new();
-            for name in names {
-                let snapshot = this.ready_snapshot(&name)?;
-                let held = match &snapshot.session {
-                    Some(id) => this.hold_id(id).await,
-                    None => None,
-                };
-                if let Some(held) = &held {
-                    this.refuse_last(held, &snapshot).await?;
-                }
-                this.remove_snapshot(&snapshot).await?;
-                if let Some(mut held) = held {
-                    this.refresh(&mut held);
-                    this.unsave(&mut held).await?;
-                }
-                deleted.push(name);
-            }
-            Ok(deleted)
-        })
-        .await
-    }
-
-    /// A saved session whose own snapshot was deleted is a stopped one, as long as its container has the files.
-    async fn unsave(&self, held: &mut Held) -> Result<(), Failure> {
-        if held.session.status == Status::Saved
-            && self.is_unsaved(&held.session).await?
-            && self.observe(&held.session).await?.is_some()
-        {
-            self.commit(held, |s| s.status = Status::Stopped).await?;
-        }
-        Ok(())
-    }
-
-    fn ready_snapshot(&self, name: &str) -> Result<Arc<Snapshot>, Failure> {
-        let found = self.0.store.snapshot(&composed(name)).filter(|s| s.state == SnapshotState::Ready);
-        found.ok_or_else(|| Failure::no_snapshot(name))
-    }
-
-    /// The only thing that still holds a session's files is not deleted on its own.
-    async fn refuse_last(&self, held: &Held, snapshot: &Snapshot) -> Result<(), Failure> {
-        let newest = self.newest_snapshot(&held.session);
-        let last = held.session.snapshots == 1 && newest.is_some_and(|s| s.id == snapshot.id);
-        if !last || self.observe(&held.session).await?.is_some() {
-            return Ok(());
-        }
-        let name = held.session.name.as_str();
-        let text = format!("snapshot '{}' is all that is left of session '{name}'", snapshot.name);
-        Err(Failure::new(Kind::WrongState, text)
-            .hint(format!("abx session delete {}", quoted(name)))
-            .about(name))
-    }
-
-    /// Removes a snapshot's image, then its row, with the intent committed first.
-    pub(in crate::daemon) async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), Failure> {
-        let (id, gone) = (snapshot.id.clone(), snapshot.clone());
-        let marked = Snapshot { state: SnapshotState::Deleting, ..snapshot.clone() };
-        self.0.store.write(move |tx| tx.put_snapshot(&marked)).await?;
-        fault::point("snapshot.remove.before").await;
-        self.0.engine.remove_snapshot(&id).await?;
-        fault::point("snapshot.remove.after").await;
-        Ok(self.0.store.write(move |tx| orphans::drop_snapshot(tx, &gone)).await?)
     }
 
     /// Reads the row again after a change that touched more than the row.

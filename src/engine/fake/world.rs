@@ -179,12 +179,15 @@ impl State {
             return Ok(found.image.clone());
         }
         let sandbox = self.get(&spec.sandbox_id)?.clone();
-        let base = self.images.get(&sandbox.image_id).map(|i| i.image.size_bytes);
+        let base = self.images.get(&sandbox.image_id).map(|i| i.image.clone());
         let mut all = sandbox.labels;
-        all.extend(labels::snapshot(spec, base));
+        all.extend(labels::snapshot(spec, base.as_ref().map(|base| base.size_bytes)));
         let id = self.add_image(&labels::snapshot_reference(&spec.snapshot), all);
         let stored = self.images.get_mut(&id).ok_or_else(|| no_image(&id))?;
-        stored.image.size_bytes += base.unwrap_or_default();
+        if let Some(base) = base {
+            stored.image.size_bytes += base.size_bytes;
+            stored.image.layers.splice(0..0, base.layers);
+        }
         Ok(stored.image.clone())
     }
 
@@ -193,7 +196,7 @@ impl State {
         for other in self.images.values_mut() {
             other.references.retain(|r| r != reference);
         }
-        let image = Image { id: id.clone(), size_bytes: 1024, layers: 1, labels };
+        let image = Image { id: id.clone(), size_bytes: 1024, layers: vec![id.clone()], labels };
         self.images.insert(id.clone(), StoredImage { image, references: vec![reference.to_owned()] });
         id
     }

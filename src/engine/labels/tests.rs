@@ -27,6 +27,7 @@ pub(in crate::engine) fn create_spec(name: &str) -> CreateSpec {
         image: Some("base".to_owned()),
         status: Status::Stopped,
         timeout_ms: Some(600_000),
+        keep: Some(3),
         spec: Spec {
             workspace: Some(mount("/home/me/we \"ird", "/work", false)),
             mounts: vec![mount("volume", "/v", true)],
@@ -115,7 +116,7 @@ fn a_snapshots_image_rebuilds_both_rows_and_is_no_sandbox_of_the_home() {
     all.extend(snapshot(&commit_spec("c1"), Some(3)));
     assert!(!format!("{all:?}").contains("/home/me"));
     assert_eq!(all[SESSION_HOME], "");
-    let image = Image { id: "sha256:2".to_owned(), size_bytes: 5, layers: 2, labels: all };
+    let image = Image { id: "sha256:2".to_owned(), size_bytes: 5, layers: Vec::new(), labels: all };
     let row = rebuild_snapshot(&image).expect("a snapshot");
     assert_eq!((row.name.as_str(), row.session_name.as_str()), ("a-20260201", "a"));
     assert_eq!(row.creator, commit_spec("c1").creator);

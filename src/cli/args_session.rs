@@ -38,6 +38,12 @@ pub(crate) enum SessionCommand {
         /// Go back to this snapshot; what it replaces is saved first
         #[arg(long, value_name = "S")]
         snapshot: Option<String>,
+        /// Do not save what it replaces: what no snapshot holds is lost
+        #[arg(long, requires = "snapshot")]
+        discard: bool,
+        /// Do not ask before that
+        #[arg(short, long, requires = "discard")]
+        yes: bool,
     },
     /// Delete sessions, their containers and their snapshots
     #[command(visible_alias = "rm")]
@@ -258,6 +264,13 @@ pub(crate) enum SnapshotCommand {
         /// Do not ask
         #[arg(short, long)]
         yes: bool,
+    },
+    /// Tell in what a snapshot differs from another, or from its session as it is now
+    Diff {
+        /// The earlier state
+        from: String,
+        /// The later state [default: the session as it is now]
+        to: Option<String>,
     },
     /// Delete older snapshots: of some sessions, or all
     Prune(PruneArgs),

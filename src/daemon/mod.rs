@@ -18,6 +18,7 @@ pub mod files;
 pub mod framing;
 pub mod guests;
 mod halves;
+mod layers;
 mod listener;
 pub mod logging;
 pub mod mounts;

@@ -9,6 +9,7 @@ pub mod docker;
 pub mod error;
 pub mod fake;
 pub mod hijack;
+mod image;
 pub mod labels;
 
 use std::path::PathBuf;
@@ -20,8 +21,8 @@ use futures_util::stream::BoxStream;
 use tokio::io::AsyncWrite;
 
 pub use self::error::EngineError;
-use crate::model::event::By;
-use crate::model::id::{SessionId, SnapshotId};
+pub use self::image::{Change, ChangeKind, CommitSpec, Image};
+use crate::model::id::SnapshotId;
 use crate::model::limits::Rights;
 use crate::model::session::{Excluded, Mount, Port, Runtime, Session};
 
@@ -118,49 +119,6 @@ impl Observed {
     pub fn image_user(&self) -> Option<&str> {
         self.labels.get(labels::RUNTIME_USER).map(String::as_str).filter(|user| !user.is_empty())
     }
-}
-
-/// An image as the engine knows it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Image {
-    /// The immutable id.
-    pub id: String,
-    /// Size in bytes.
-    pub size_bytes: u64,
-    /// What its layers hold, the lowest first, each by its digest.
-    pub layers: Vec<String>,
-    /// Its labels.
-    pub labels: std::collections::BTreeMap<String, String>,
-}
-
-impl Image {
-    /// Whether it is that image, or was made from it.
-    pub fn stands_on(&self, below: &Self) -> bool {
-        self.layers.starts_with(&below.layers)
-    }
-}
-
-/// How to name a new snapshot.
-#[derive(Debug, Clone)]
-pub struct CommitSpec {
-    /// The container.
-    pub sandbox_id: String,
-    /// The snapshot's id: a label and the tag.
-    pub snapshot: SnapshotId,
-    /// The snapshot's name, for the label.
-    pub name: String,
-    /// The session, for the labels.
-    pub session: SessionId,
-    /// The session's name, for the label.
-    pub session_name: String,
-    /// The home that owns it, for the label.
-    pub home: String,
-    /// The user's words, for the label.
-    pub note: Option<String>,
-    /// Who asked for it, for the labels.
-    pub creator: Option<By>,
-    /// The snapshot that the files came from, for the label.
-    pub parent: Option<String>,
 }
 
 /// One step of a pull, as the engine tells it.
@@ -379,6 +337,15 @@ pub trait Engine: Send + Sync {
 
     /// Removes a snapshot's tag, and its image unless something else needs it. One that is gone is fine.
     async fn remove_snapshot(&self, snapshot: &SnapshotId) -> Result<(), EngineError>;
+
+    /// What a sandbox has otherwise than the image that it runs on.
+    async fn changes(&self, id: &str) -> Result<Vec<Change>, EngineError>;
+
+    /// All files of a sandbox as a tar stream, without those of its mounts.
+    async fn export(&self, id: &str) -> Result<Archive, EngineError>;
+
+    /// Images with all of their layers, in the engine's own form of archive.
+    async fn image_archive(&self, ids: &[&str]) -> Result<Archive, EngineError>;
 
     /// Pulls an image.
     async fn pull(&self, reference: &str, progress: Progress) -> Result<Image, EngineError>;

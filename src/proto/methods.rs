@@ -19,7 +19,10 @@ use super::sessions::{
     NotifyParams, RenameParams, ResumeParams, SaveParams, SaveResult, StartParams, StopParams, UpdateParams,
     WaitParams, WaitResult,
 };
-use super::snapshots::{SnapshotDeleteParams, SnapshotListParams, SnapshotPruneParams, SnapshotPruneResult};
+use super::snapshots::{
+    SnapshotDeleteParams, SnapshotDiffParams, SnapshotDiffResult, SnapshotListParams, SnapshotPruneParams,
+    SnapshotPruneResult,
+};
 use super::terminals::{
     TERMINAL_NOTIFICATION, TerminalInfo, TerminalNotification, TerminalOpenParams, TerminalOpened,
     TerminalParams, TerminalPeekParams, TerminalResizeParams, TerminalScreen, TerminalWriteParams,
@@ -113,7 +116,7 @@ methods! {
         "Takes a snapshot with the sandbox stopped, or under a pause with `keep_running`.";
     SessionResume = "session.resume" (ResumeParams) -> Session,
         [SessionNotFound, SnapshotNotFound, SandboxLost, WrongState, Busy, WorkspaceMissing, Limit, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
-        "Brings a session back: the same container if it still exists, else one made from the newest snapshot. `snapshot` goes back to that one, after saving what it replaces.";
+        "Brings a session back: the same container if it still exists, else one made from the newest snapshot. `snapshot` goes back to that one, after saving what it replaces, unless that is to be discarded.";
     SessionDelete = "session.delete" (DeleteParams) -> DeleteResult,
         [SessionNotFound, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Removes the container and the row, and the snapshots unless they are to be kept.";
@@ -148,6 +151,9 @@ methods! {
     SnapshotDelete = "snapshot.delete" (SnapshotDeleteParams) -> Vec<String>,
         [SnapshotNotFound, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Deletes snapshots by name and gives the names of those deleted.";
+    SnapshotDiff = "snapshot.diff" (SnapshotDiffParams) -> SnapshotDiffResult,
+        [SnapshotNotFound, WrongState, SandboxLost, Limit, EngineUnavailable, EngineTimeout, EngineError],
+        "Tells in what a snapshot differs from another, or from its session as it is now. A file that was only touched is the same.";
     SnapshotPrune = "snapshot.prune" (SnapshotPruneParams) -> SnapshotPruneResult,
         [SessionNotFound, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Deletes the older snapshots of sessions. Never the one that a session's container came from, nor the newest of a session without a container.";

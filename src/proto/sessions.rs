@@ -140,6 +140,9 @@ pub struct ResumeParams {
     /// Go back to this snapshot.
     #[serde(default)]
     pub snapshot: Option<String>,
+    /// Do not save first what going back replaces: what no snapshot holds is lost. Only with `snapshot`.
+    #[serde(default)]
+    pub discard: bool,
     /// Id for progress notifications.
     #[serde(default)]
     pub op: Option<String>,

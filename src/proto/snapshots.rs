@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::types::Snapshot;
+use super::types::{Snapshot, wire_enum};
 
 /// Whose snapshots to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,4 +51,50 @@ pub struct SnapshotPruneResult {
     pub freed_bytes: u64,
     /// Whether nothing was deleted.
     pub dry_run: bool,
+}
+
+/// Most paths in the answer to `snapshot.diff`.
+pub const MAX_DIFFERENCES: usize = 10_000;
+
+/// What to compare.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SnapshotDiffParams {
+    /// A snapshot.
+    pub from: String,
+    /// Another one; the session of the first as it is now if absent.
+    #[serde(default)]
+    pub to: Option<String>,
+}
+
+/// In what two states of files differ.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SnapshotDiffResult {
+    /// By path; at most 10,000.
+    pub differences: Vec<PathDifference>,
+    /// Whether there are more.
+    pub truncated: bool,
+}
+
+/// A path that differs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PathDifference {
+    /// How.
+    pub change: PathChange,
+    /// An absolute path. What is no UTF-8 of it is replaced.
+    pub path: String,
+}
+
+wire_enum! {
+    /// How a path differs.
+    PathChange {
+        /// Only the later state has it.
+        Added = "added",
+        /// Both have it, and it is not the same.
+        Changed = "changed",
+        /// Only the earlier state has it, with all that is below it.
+        Deleted = "deleted",
+    }
 }

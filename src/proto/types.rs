@@ -40,6 +40,8 @@ macro_rules! wire_enum {
     };
 }
 
+pub(super) use wire_enum;
+
 wire_enum! {
     /// What state a session is in.
     Status {

@@ -24,6 +24,7 @@ mod shown;
 mod snapshot;
 mod subscribed;
 mod terminals;
+mod timeline;
 mod viewers;
 
 // What the emulator takes sizes in.

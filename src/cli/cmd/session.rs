@@ -37,8 +37,11 @@ pub(crate) fn run(context: &Context, verb: SessionCommand) -> Result<u8, Failure
             });
         }
         SessionCommand::Save(args) => save(context, args)?,
-        SessionCommand::Resume { name, snapshot } => {
-            let params = ResumeParams { name, snapshot, op: operation_id() };
+        SessionCommand::Resume { name, snapshot, discard, yes } => {
+            if discard {
+                agree_to_discard(context, &name, yes)?;
+            }
+            let params = ResumeParams { name, snapshot, discard, op: operation_id() };
             show::<SessionResume>(context, &params, |s| {
                 format!("{}\n{}", done(s, "resumed"), attach_line(s))
             })?;
@@ -251,6 +254,30 @@ fn delete(
         context.output.note(&format!("Snapshots deleted: {}", names.join(", ")));
     }
     Ok(raw)
+}
+
+/// Says what going back loses, and asks for it where somebody can answer.
+fn agree_to_discard(context: &Context, name: &str, yes: bool) -> Result<(), Failure> {
+    let session = context.connect()?.call::<SessionGet>(&NameParams { name: name.to_owned() })?;
+    let lost = discarded(&session);
+    if !yes && can_ask() {
+        if !context.agrees(&format!("Discard {lost}? Nothing brings it back. [y/N] ")) {
+            return Err(Failure::refused("nothing was discarded"));
+        }
+    } else {
+        context.output.note(&format!("Discarding {lost}."));
+    }
+    Ok(())
+}
+
+fn discarded(session: &Session) -> String {
+    let name = clean(&session.name);
+    match &session.snapshot {
+        Some(newest) => {
+            format!("all files of session '{name}' that no snapshot holds (the newest: {})", clean(newest))
+        }
+        None => format!("all files of session '{name}', which has no snapshot"),
+    }
 }
 
 /// Names what a delete loses.

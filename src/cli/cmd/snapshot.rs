@@ -1,13 +1,14 @@
-//! `abx snapshot list|delete|prune`.
+//! `abx snapshot list|delete|diff|prune`.
 
 use crate::cli::args_session::{PruneArgs, SnapshotCommand};
 use crate::cli::context::{Context, can_ask, understand};
 use crate::cli::failure::Failure;
 use crate::cli::output::clean;
 use crate::cli::table;
-use crate::proto::methods::{SnapshotDelete, SnapshotList, SnapshotPrune};
+use crate::proto::methods::{SnapshotDelete, SnapshotDiff, SnapshotList, SnapshotPrune};
 use crate::proto::snapshots::{
-    SnapshotDeleteParams, SnapshotListParams, SnapshotPruneParams, SnapshotPruneResult,
+    PathChange, PathDifference, SnapshotDeleteParams, SnapshotDiffParams, SnapshotDiffResult,
+    SnapshotListParams, SnapshotPruneParams, SnapshotPruneResult,
 };
 
 /// Runs a snapshot verb.
@@ -35,9 +36,33 @@ pub(crate) fn run(context: &Context, verb: SnapshotCommand) -> Result<u8, Failur
                 },
             )?;
         }
+        SnapshotCommand::Diff { from, to } => {
+            let raw = context.call::<SnapshotDiff>(&SnapshotDiffParams { from, to })?;
+            let paths =
+                |result: &SnapshotDiffResult| lines(result.differences.iter().map(|d| d.path.as_str()));
+            context.deliver::<SnapshotDiff>(&raw, paths, differences)?;
+            if understand::<SnapshotDiff>(&raw)?.truncated {
+                context.output.note("There are more differences than are told.");
+            }
+        }
         SnapshotCommand::Prune(args) => prune(context, args)?,
     }
     Ok(0)
+}
+
+/// As `docker diff` has it.
+fn differences(result: &SnapshotDiffResult) -> String {
+    let letter = |change: &PathChange| match change {
+        PathChange::Added => "A",
+        PathChange::Changed => "C",
+        PathChange::Deleted => "D",
+        PathChange::Other(_) => "?",
+    };
+    if result.differences.is_empty() {
+        return "No differences.".to_owned();
+    }
+    let line = |d: &PathDifference| format!("{} {}", letter(&d.change), clean(&d.path));
+    result.differences.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn prune(context: &Context, args: PruneArgs) -> Result<(), Failure> {

@@ -8,6 +8,7 @@ use super::{App, Module, at_once, convert, later, report};
 use crate::daemon::driver::DEFAULT_GRACE;
 use crate::daemon::failure::Failure;
 use crate::daemon::framing::Prepared;
+use crate::daemon::verbs::power::Way;
 use crate::daemon::verbs::save::Naming;
 use crate::model::attention::Attention;
 use crate::model::session::{Reason, Session};
@@ -74,7 +75,7 @@ fn power(module: &mut Module) {
     });
     later::<SessionResume, _, _>(module, |asked, app, extensions| async move {
         let report = report(&app, Some(&asked.name), asked.op, &extensions);
-        Ok(encoded(&app, &app.driver.resume(&asked.name, asked.snapshot, report).await?))
+        Ok(encoded(&app, &app.driver.resume(&asked.name, way(asked.snapshot, asked.discard)?, report).await?))
     });
     later::<SessionConnect, _, _>(module, |asked, app, _| async move {
         Ok(encoded(&app, &app.driver.connect(&asked.name).await?))
@@ -85,6 +86,15 @@ fn power(module: &mut Module) {
     later::<SessionUnpause, _, _>(module, |asked, app, _| async move {
         Ok(encoded(&app, &app.driver.unpause(&asked.name).await?))
     });
+}
+
+/// How a session is to be brought back.
+fn way(snapshot: Option<String>, discard: bool) -> Result<Way, Failure> {
+    match snapshot {
+        Some(snapshot) => Ok(Way::BackTo { snapshot, discard }),
+        None if discard => Err(Failure::params("discard needs snapshot: nothing is replaced without it")),
+        None => Ok(Way::AsItWas),
+    }
 }
 
 fn files(module: &mut Module) {

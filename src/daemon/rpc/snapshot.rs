@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use super::{Module, convert, later, now};
+use crate::daemon::verbs::diff::Differs;
 use crate::model::session::Snapshot;
-use crate::proto::methods::{SnapshotDelete, SnapshotList, SnapshotPrune};
-use crate::proto::snapshots::SnapshotPruneResult;
+use crate::proto::methods::{SnapshotDelete, SnapshotDiff, SnapshotList, SnapshotPrune};
+use crate::proto::snapshots::{
+    MAX_DIFFERENCES, PathChange, PathDifference, SnapshotDiffResult, SnapshotPruneResult,
+};
 
 pub(super) fn register(module: &mut Module) {
     now::<SnapshotList, _>(module, |asked, app| {
@@ -15,6 +18,13 @@ pub(super) fn register(module: &mut Module) {
     later::<SnapshotDelete, _, _>(module, |asked, app, _| async move {
         app.driver.delete_snapshots(asked.snapshots).await
     });
+    later::<SnapshotDiff, _, _>(module, |asked, app, _| async move {
+        let all = app.driver.diff(&asked.from, asked.to.as_deref()).await?;
+        let truncated = all.len() > MAX_DIFFERENCES;
+        let wire = |(path, differs)| PathDifference { change: change(differs), path };
+        let differences = all.into_iter().take(MAX_DIFFERENCES).map(wire).collect();
+        Ok(SnapshotDiffResult { differences, truncated })
+    });
     later::<SnapshotPrune, _, _>(module, |asked, app, _| async move {
         let dry_run = asked.dry_run;
         let pruned = app.driver.prune(asked).await?;
@@ -22,4 +32,12 @@ pub(super) fn register(module: &mut Module) {
         let snapshots = pruned.snapshots.iter().map(wire).collect();
         Ok(SnapshotPruneResult { snapshots, freed_bytes: pruned.freed_bytes, dry_run })
     });
+}
+
+fn change(differs: Differs) -> PathChange {
+    match differs {
+        Differs::Added => PathChange::Added,
+        Differs::Changed => PathChange::Changed,
+        Differs::Deleted => PathChange::Deleted,
+    }
 }

@@ -135,3 +135,18 @@ async fn a_session_that_keeps_so_many_drops_the_oldest_without_a_note() {
     assert_eq!(world.row("a").keep, Some(2));
     world.assert_explained();
 }
+
+#[tokio::test]
+async fn going_back_saves_what_it_replaces_unless_that_is_to_be_discarded() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    let names = saved(&world, "a", 1).await;
+    for (discard, snapshots) in [(false, 2), (true, 2)] {
+        world.resume("a").await.expect("resumes");
+        world.stop("a").await.expect("stops");
+        let way = Way::BackTo { snapshot: names[0].clone(), discard };
+        let back = world.driver.resume("a", way, Report::default()).await.expect("goes back");
+        assert_eq!((back.status, back.snapshots), (Status::Running, snapshots));
+        world.assert_explained();
+    }
+}

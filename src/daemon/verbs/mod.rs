@@ -1,6 +1,7 @@
 //! What each verb does, step by step: the intent, the engine, the outcome.
 
 pub mod change;
+pub mod diff;
 pub mod fork;
 pub mod import;
 pub mod power;

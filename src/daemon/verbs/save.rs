@@ -222,18 +222,19 @@ impl Driver {
         }
     }
 
-    /// Goes back to a snapshot: what is there is saved first, then a new container takes the old one's place.
+    /// Goes back to a snapshot: what is there is saved first, unless it is to be discarded; then a new container takes the old one's place.
     pub(super) async fn roll_back(
         &self,
         held: &mut Held,
         name: &str,
+        discard: bool,
         report: &Report,
     ) -> Result<(), Failure> {
         let target = self.own_snapshot(&held.session, name)?;
         self.end_copies(&held.session, Verb::Rollback { unsaved: true }).await;
         self.settle_held(held).await?;
         let old = self.observe(&held.session).await?;
-        let unsaved = old.is_some() && self.is_unsaved(&held.session).await?;
+        let unsaved = !discard && old.is_some() && self.is_unsaved(&held.session).await?;
         let plan = self.plan_true(held, Verb::Rollback { unsaved }).await?;
         self.require_image(&target).await?;
         if let Some(saving) = saving_part(&plan) {

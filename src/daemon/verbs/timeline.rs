@@ -67,7 +67,7 @@ impl Driver {
         Ok(())
     }
 
-    fn ready_snapshot(&self, name: &str) -> Result<Arc<Snapshot>, Failure> {
+    pub(super) fn ready_snapshot(&self, name: &str) -> Result<Arc<Snapshot>, Failure> {
         let found = self.0.store.snapshot(&composed(name)).filter(|s| s.state == SnapshotState::Ready);
         found.ok_or_else(|| Failure::no_snapshot(name))
     }

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::api;
 use super::containers::{self, encoded};
-use super::link::{About, Link, ORDINARY, SLOW, refused};
+use super::link::{About, COMMIT, Link, ORDINARY, SLOW, refused};
 use super::observe;
 use super::snapshot::optional;
 use crate::engine::{Archive, ArchiveSource, EngineError, FileKind, PathStat, SandboxDefaults, hijack};
@@ -80,18 +80,55 @@ pub(super) async fn stat(link: &Link, id: &str, path: &str) -> Result<Option<Pat
 
 pub(super) async fn read(link: &Link, id: &str, path: &str) -> Result<Archive, EngineError> {
     let call = "read_archive";
+    let place = format!("/containers/{id}/archive?path={}", encoded(path));
+    match get(link, call, &place, SLOW).await? {
+        Ok(archive) => Ok(archive),
+        Err(answer) => Err(refusal(call, id, path, answer).await),
+    }
+}
+
+/// All files of a container but those of its mounts.
+pub(super) async fn export(link: &Link, id: &str) -> Result<Archive, EngineError> {
+    let call = "export";
+    match get(link, call, &format!("/containers/{id}/export"), SLOW).await? {
+        Ok(archive) => Ok(archive),
+        Err(answer) => Err(refusal(call, id, "/", answer).await),
+    }
+}
+
+/// Images with their layers. The engine gathers them all before it says a word.
+pub(super) async fn images(link: &Link, ids: &[&str]) -> Result<Archive, EngineError> {
+    let call = "image_archive";
+    let names: Vec<String> = ids.iter().map(|id| format!("names={}", encoded(id))).collect();
+    match get(link, call, &format!("/images/get?{}", names.join("&")), COMMIT).await? {
+        Ok(archive) => Ok(archive),
+        Err(answer) => {
+            let status = answer.status().as_u16();
+            let reference = ids.first().copied().unwrap_or_default();
+            Err(refused(call, About::Image(reference), status, hijack::error_text(answer).await))
+        }
+    }
+}
+
+/// The body of an answer, as it comes; the answer itself where it is a refusal.
+async fn get(
+    link: &Link,
+    call: &'static str,
+    place: &str,
+    patience: Duration,
+) -> Result<Result<Archive, Response<Incoming>>, EngineError> {
     let client = link.client().await?;
-    let request = Request::get(client.path(&format!("/containers/{id}/archive?path={}", encoded(path))))
+    let request = Request::get(client.path(place))
         .body(Empty::<Bytes>::new())
         .map_err(|error| EngineError::Failed { call, text: error.to_string() })?;
-    let answer = timeout(SLOW, hijack::send(&client.candidate.address, request)).await;
-    let answer = answer.map_err(|_| EngineError::Timeout { call, after: SLOW })?;
+    let answer = timeout(patience, hijack::send(&client.candidate.address, request)).await;
+    let answer = answer.map_err(|_| EngineError::Timeout { call, after: patience })?;
     let answer = answer.map_err(|error| link.broken(&client, &error.to_string()))?;
     if !answer.status().is_success() {
-        return Err(refusal(call, id, path, answer).await);
+        return Ok(Err(answer));
     }
     let body = answer.into_body().into_data_stream();
-    Ok(stream::unfold(Some(body), move |body| async move {
+    let body = stream::unfold(Some(body), move |body| async move {
         let mut body = body?;
         match timeout(STALL, body.next()).await {
             Ok(None) => None,
@@ -102,9 +139,8 @@ pub(super) async fn read(link: &Link, id: &str, path: &str) -> Result<Archive, E
             }
             Err(_) => Some((Err(EngineError::Timeout { call, after: STALL }), None)),
         }
-    })
-    .fuse()
-    .boxed())
+    });
+    Ok(Ok(body.fuse().boxed()))
 }
 
 pub(super) async fn write(

@@ -8,7 +8,7 @@ use futures_util::{StreamExt, stream};
 use tar::{EntryType, Header};
 
 use super::FakeEngine;
-use super::world::State;
+use super::world::{State, no_image};
 use crate::engine::{Archive, EngineError, FileKind, PathStat, SandboxDefaults};
 use crate::tarball;
 
@@ -111,6 +111,24 @@ impl State {
             all.push((format!("{base}/{rest}"), file.clone()));
         }
         let bytes = Bytes::from(pack(&all).map_err(|error| failed("read_archive", &error))?);
+        Ok(stream::iter([Ok(bytes)]).boxed())
+    }
+
+    /// Images have no files here: they are only listed.
+    pub(super) fn image_archive(&self, ids: &[&str]) -> Result<Archive, EngineError> {
+        if let Some(gone) = ids.iter().find(|id| self.image(id).is_none()) {
+            return Err(no_image(gone));
+        }
+        let listed = |id: &&str| serde_json::json!({"Config": format!("{id}.json"), "Layers": []});
+        let manifest: Vec<_> = ids.iter().map(listed).collect();
+        let manifest = FakeFile {
+            kind: FileKind::File,
+            content: serde_json::json!(manifest).to_string().into_bytes(),
+            mode: 0o644,
+            owner: (0, 0),
+        };
+        let packed = pack(&[("manifest.json".to_owned(), manifest)]);
+        let bytes = Bytes::from(packed.map_err(|error| failed("image_archive", &error))?);
         Ok(stream::iter([Ok(bytes)]).boxed())
     }
 

@@ -272,6 +272,21 @@ pub(crate) enum SnapshotCommand {
         /// The later state [default: the session as it is now]
         to: Option<String>,
     },
+    /// Write a snapshot to a file that another machine can import
+    Export {
+        /// The snapshot
+        snapshot: String,
+        /// The file, which must not be there yet; - for the standard output
+        file: PathBuf,
+    },
+    /// Take a snapshot over from a file
+    Import {
+        /// The file; - for the standard input
+        file: PathBuf,
+        /// Make a saved session of this name, for `abx resume`
+        #[arg(long, value_name = "NAME")]
+        session: Option<String>,
+    },
     /// Delete older snapshots: of some sessions, or all
     Prune(PruneArgs),
 }

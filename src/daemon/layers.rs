@@ -308,7 +308,7 @@ fn may_be_layer(place: &str) -> bool {
 }
 
 /// The place that a link leads to, in the archive.
-fn beside(place: &str, link: &Path) -> Option<String> {
+pub(super) fn beside(place: &str, link: &Path) -> Option<String> {
     let mut parts: Vec<&str> = place.split('/').collect();
     parts.pop();
     for part in link.components() {

@@ -6,6 +6,7 @@
 
 mod agents;
 mod attention;
+mod bundle;
 pub mod caller;
 pub mod clock;
 pub mod driver;

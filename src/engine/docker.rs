@@ -362,6 +362,10 @@ impl Engine for DockerEngine {
         archive::images(&self.link, ids).await
     }
 
+    async fn load_images(&self, archive: ArchiveSource) -> Result<(), EngineError> {
+        archive::load(&self.link, archive).await
+    }
+
     async fn pull(&self, reference: &str, progress: Progress) -> Result<Image, EngineError> {
         pull::pull(&self.link, reference, progress).await
     }

@@ -321,6 +321,14 @@ impl Engine for FakeEngine {
         self.call("image_archive", &ids.join(" "), |state| state.image_archive(ids)).await
     }
 
+    async fn load_images(&self, mut archive: ArchiveSource) -> Result<(), EngineError> {
+        let mut bytes = Vec::new();
+        while let Some(next) = archive.next().await {
+            bytes.extend_from_slice(&next.map_err(|error| archive::failed("load_images", &error))?);
+        }
+        self.call("load_images", "", |state| state.load_images(&bytes)).await
+    }
+
     async fn pull(&self, reference: &str, progress: Progress) -> Result<Image, EngineError> {
         self.call("pull", reference, |state| {
             if !state.pullable.iter().any(|r| r == reference) {

@@ -347,6 +347,9 @@ pub trait Engine: Send + Sync {
     /// Images with all of their layers, in the engine's own form of archive.
     async fn image_archive(&self, ids: &[&str]) -> Result<Archive, EngineError>;
 
+    /// Takes images in from such an archive, under the names that it says.
+    async fn load_images(&self, archive: ArchiveSource) -> Result<(), EngineError>;
+
     /// Pulls an image.
     async fn pull(&self, reference: &str, progress: Progress) -> Result<Image, EngineError>;
 

@@ -20,8 +20,8 @@ use super::sessions::{
     WaitParams, WaitResult,
 };
 use super::snapshots::{
-    SnapshotDeleteParams, SnapshotDiffParams, SnapshotDiffResult, SnapshotListParams, SnapshotPruneParams,
-    SnapshotPruneResult,
+    SnapshotDeleteParams, SnapshotDiffParams, SnapshotDiffResult, SnapshotExportParams, SnapshotExportResult,
+    SnapshotImportParams, SnapshotImportResult, SnapshotListParams, SnapshotPruneParams, SnapshotPruneResult,
 };
 use super::terminals::{
     TERMINAL_NOTIFICATION, TerminalInfo, TerminalNotification, TerminalOpenParams, TerminalOpened,
@@ -154,6 +154,12 @@ methods! {
     SnapshotDiff = "snapshot.diff" (SnapshotDiffParams) -> SnapshotDiffResult,
         [SnapshotNotFound, WrongState, SandboxLost, Limit, EngineUnavailable, EngineTimeout, EngineError],
         "Tells in what a snapshot differs from another, or from its session as it is now. A file that was only touched is the same.";
+    SnapshotExport = "snapshot.export" (SnapshotExportParams) -> SnapshotExportResult,
+        [SnapshotNotFound, EngineUnavailable, EngineTimeout, EngineError],
+        "Writes a snapshot to a new file, for `snapshot.import` on another machine. No value of a variable and no path of the host is in what abx adds to its files.";
+    SnapshotImport = "snapshot.import" (SnapshotImportParams) -> SnapshotImportResult,
+        [SessionExists, InvalidName, Limit, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
+        "Takes a snapshot over from a file that `snapshot.export` wrote; with `session`, as a saved session of that name.";
     SnapshotPrune = "snapshot.prune" (SnapshotPruneParams) -> SnapshotPruneResult,
         [SessionNotFound, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Deletes the older snapshots of sessions. Never the one that a session's container came from, nor the newest of a session without a container.";

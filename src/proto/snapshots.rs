@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::types::{Snapshot, wire_enum};
+use super::types::{Session, Snapshot, wire_enum};
 
 /// Whose snapshots to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,4 +97,54 @@ wire_enum! {
         /// Only the earlier state has it, with all that is below it.
         Deleted = "deleted",
     }
+}
+
+/// What to export.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SnapshotExportParams {
+    /// The snapshot.
+    pub snapshot: String,
+    /// An absolute path on the daemon's machine at which nothing is. The file gets its name when it is whole.
+    pub path: String,
+    /// Id for progress notifications.
+    #[serde(default)]
+    pub op: Option<String>,
+}
+
+/// What was exported.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SnapshotExportResult {
+    /// The snapshot's name.
+    pub snapshot: String,
+    /// The file.
+    pub path: String,
+    /// Its size.
+    pub size_bytes: u64,
+}
+
+/// What to import.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SnapshotImportParams {
+    /// An absolute path on the daemon's machine.
+    pub path: String,
+    /// Make a saved session of this name, to be resumed. Without it the snapshot is in nobody's timeline.
+    #[serde(default)]
+    pub session: Option<String>,
+    /// Id for progress notifications.
+    #[serde(default)]
+    pub op: Option<String>,
+}
+
+/// What was imported.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SnapshotImportResult {
+    /// The snapshot. Its name is the one in the file, with a number behind it where that is taken.
+    pub snapshot: Snapshot,
+    /// The session that was made, if one was asked for.
+    #[serde(default)]
+    pub session: Option<Session>,
 }

@@ -64,3 +64,36 @@ fn pruning_leaves_the_way_back_and_the_engine_without_the_rest() {
     let kept = world.text(&["snapshot", "prune", "--keep", "0", "-y"]);
     assert_eq!(kept, "No snapshot is too many.\n", "the container came from it");
 }
+
+#[test]
+fn an_exported_snapshot_comes_up_on_another_machine_as_it_was() {
+    let (Some(here), Some(there)) = (World::new(), World::new()) else { return };
+    here.text(&["start", "a", "--image", &busybox_image(), "--meta", "team=x", "-e", "TOKEN=hunter2"]);
+    sh(&here, "echo kept > /root/file");
+    here.text(&["save", "a", "--snapshot", "one", "--note", "a reason"]);
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("one.abx");
+    let path = file.to_str().expect("text");
+    here.text(&["snapshot", "export", "one", path]);
+    assert_eq!(here.run(&["snapshot", "export", "one", path]).status.code(), Some(2), "it is there already");
+    let bytes = std::fs::read(&file).expect("a file");
+    assert!(!String::from_utf8_lossy(&bytes).contains("hunter2"));
+    assert_eq!(std::fs::read_dir(directory.path()).expect("a list").count(), 1, "nothing is beside it");
+    here.text(&["delete", "a", "-y"]);
+
+    let said = there.text(&["snapshot", "import", path, "--session", "b"]);
+    assert_eq!(said, "Snapshot 'one' imported as session 'b'.\nResume with: abx resume b\n");
+    let list = there.text(&["snapshot", "list", "b"]);
+    assert!(list.contains("one ") && list.ends_with("a reason\n"), "{list}");
+    there.text(&["resume", "b"]);
+    assert_eq!(there.text(&["exec", "b", "--", "cat", "/root/file"]), "kept\n");
+    assert!(there.text(&["get", "b"]).contains("team=x"));
+    // Without a session, and beside the first.
+    assert_eq!(there.text(&["snapshot", "import", path]), "Snapshot 'one-2' imported.\n");
+
+    std::fs::write(&file, &bytes[..bytes.len() / 2]).expect("cut off");
+    let refused = there.run(&["snapshot", "import", path, "--session", "c"]);
+    assert_ne!(refused.status.code(), Some(0));
+    assert_eq!(there.run(&["get", "c"]).status.code(), Some(3), "nothing of it is kept");
+    assert_eq!(there.text(&["-q", "snapshot", "list"]).lines().count(), 2);
+}

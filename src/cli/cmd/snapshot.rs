@@ -1,4 +1,6 @@
-//! `abx snapshot list|delete|diff|prune`.
+//! `abx snapshot list|delete|diff|prune|export|import`.
+
+mod carry;
 
 use crate::cli::args_session::{PruneArgs, SnapshotCommand};
 use crate::cli::context::{Context, can_ask, understand};
@@ -45,6 +47,8 @@ pub(crate) fn run(context: &Context, verb: SnapshotCommand) -> Result<u8, Failur
                 context.output.note("There are more differences than are told.");
             }
         }
+        SnapshotCommand::Export { snapshot, file } => carry::export(context, snapshot, &file)?,
+        SnapshotCommand::Import { file, session } => carry::import(context, &file, session)?,
         SnapshotCommand::Prune(args) => prune(context, args)?,
     }
     Ok(0)

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use super::{Module, convert, later, now};
+use super::{Module, convert, later, now, report};
 use crate::daemon::verbs::diff::Differs;
 use crate::model::session::Snapshot;
-use crate::proto::methods::{SnapshotDelete, SnapshotDiff, SnapshotList, SnapshotPrune};
+use crate::proto::methods::{
+    SnapshotDelete, SnapshotDiff, SnapshotExport, SnapshotImport, SnapshotList, SnapshotPrune,
+};
 use crate::proto::snapshots::{
-    MAX_DIFFERENCES, PathChange, PathDifference, SnapshotDiffResult, SnapshotPruneResult,
+    MAX_DIFFERENCES, PathChange, PathDifference, SnapshotDiffResult, SnapshotExportResult,
+    SnapshotImportResult, SnapshotPruneResult,
 };
 
 pub(super) fn register(module: &mut Module) {
@@ -24,6 +27,18 @@ pub(super) fn register(module: &mut Module) {
         let wire = |(path, differs)| PathDifference { change: change(differs), path };
         let differences = all.into_iter().take(MAX_DIFFERENCES).map(wire).collect();
         Ok(SnapshotDiffResult { differences, truncated })
+    });
+    later::<SnapshotExport, _, _>(module, |asked, app, extensions| async move {
+        let report = report(&app, None, asked.op.clone(), &extensions);
+        let (snapshot, path) = (asked.snapshot.clone(), asked.path.clone());
+        let size_bytes = app.driver.export_snapshot(asked, report).await?;
+        Ok(SnapshotExportResult { snapshot, path, size_bytes })
+    });
+    later::<SnapshotImport, _, _>(module, |asked, app, extensions| async move {
+        let report = report(&app, None, asked.op.clone(), &extensions);
+        let imported = app.driver.import_file(asked, report).await?;
+        let snapshot = convert::snapshot(&imported.snapshot, app.driver.session_of(&imported.snapshot));
+        Ok(SnapshotImportResult { snapshot, session: imported.session.as_deref().map(convert::session) })
     });
     later::<SnapshotPrune, _, _>(module, |asked, app, _| async move {
         let dry_run = asked.dry_run;

@@ -1,5 +1,6 @@
 //! What each verb does, step by step: the intent, the engine, the outcome.
 
+pub mod carry;
 pub mod change;
 pub mod diff;
 pub mod fork;

@@ -7,7 +7,7 @@ use futures_util::{FutureExt, StreamExt, stream};
 use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::header::CONTENT_TYPE;
-use hyper::{Request, Response};
+use hyper::{Method, Request, Response};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -147,14 +147,44 @@ pub(super) async fn write(
     link: &Link,
     id: &str,
     directory: &str,
-    mut archive: ArchiveSource,
+    archive: ArchiveSource,
 ) -> Result<(), EngineError> {
     let call = "write_archive";
+    let place = format!("/containers/{id}/archive?path={}&noOverwriteDirNonDir=true", encoded(directory));
+    let answer = send(link, call, (Method::PUT, &place), STALL, archive).await?;
+    if answer.status().is_success() { Ok(()) } else { Err(refusal(call, id, directory, answer).await) }
+}
+
+/// Takes images in. The engine says that it could not after it has said that all is well.
+pub(super) async fn load(link: &Link, archive: ArchiveSource) -> Result<(), EngineError> {
+    let call = "load_images";
+    let answer = send(link, call, (Method::POST, "/images/load?quiet=1"), COMMIT, archive).await?;
+    let status = answer.status();
+    let text = hijack::error_text(answer).await;
+    if !status.is_success() {
+        return Err(refused(call, About::Nothing, status.as_u16(), text));
+    }
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    match lines.into_iter().find_map(|line| line["error"].as_str().map(str::to_owned)) {
+        Some(text) => Err(EngineError::Failed { call, text }),
+        None => Ok(()),
+    }
+}
+
+/// Sends a tar stream, and gives the answer. After its end the engine may think for so long.
+async fn send(
+    link: &Link,
+    call: &'static str,
+    (method, place): (Method, &str),
+    patience: Duration,
+    mut archive: ArchiveSource,
+) -> Result<Response<Incoming>, EngineError> {
     let client = link.client().await?;
-    let path = format!("/containers/{id}/archive?path={}&noOverwriteDirNonDir=true", encoded(directory));
     let (chunks, queue) = mpsc::channel::<std::io::Result<Frame<Bytes>>>(QUEUE_CHUNKS);
     let body = stream::unfold(queue, |mut queue| async { queue.recv().await.map(|next| (next, queue)) });
-    let request = Request::put(client.path(&path))
+    let request = Request::builder()
+        .method(method)
+        .uri(client.path(place))
         .header(CONTENT_TYPE, "application/x-tar")
         .body(StreamBody::new(body))
         .map_err(|error| EngineError::Failed { call, text: error.to_string() })?;
@@ -170,7 +200,8 @@ pub(super) async fn write(
         };
         let Some(next) = next else {
             drop(chunks);
-            break timeout(STALL, answer).await.map_err(|_| late())?;
+            let late = |_| EngineError::Timeout { call, after: patience };
+            break timeout(patience, answer).await.map_err(late)?;
         };
         let ends = next.as_ref().err().map(ToString::to_string);
         tokio::select! {
@@ -186,8 +217,7 @@ pub(super) async fn write(
     if let Some(text) = own {
         return Err(EngineError::Failed { call, text });
     }
-    let answer = answer.map_err(|error| link.broken(&client, &error.to_string()))?;
-    if answer.status().is_success() { Ok(()) } else { Err(refusal(call, id, directory, answer).await) }
+    answer.map_err(|error| link.broken(&client, &error.to_string()))
 }
 
 async fn refusal(call: &'static str, id: &str, path: &str, answer: Response<Incoming>) -> EngineError {

@@ -135,6 +135,8 @@ pub struct Template {
     pub timeout: Option<String>,
     /// Idle time, such as `30m`.
     pub idle: Option<String>,
+    /// Snapshots that stay after a save; 0 for all.
+    pub keep: Option<u32>,
     /// What an attach opens: `shell` or `agent`.
     pub attach: Option<String>,
 }
@@ -275,6 +277,7 @@ impl Config {
             profile: own.profile.or(base.profile),
             timeout: own.timeout.or(base.timeout),
             idle: own.idle.or(base.idle),
+            keep: own.keep.or(base.keep),
             attach: own.attach.or(base.attach),
         })
     }
@@ -333,6 +336,7 @@ impl Template {
             ("profile", self.profile.clone()),
             ("timeout", self.timeout.clone()),
             ("idle", self.idle.clone()),
+            ("keep", self.keep.map(|n| n.to_string())),
             ("attach", self.attach.clone()),
         ];
         let set = fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));

@@ -38,6 +38,12 @@ pub(crate) enum SessionCommand {
         /// Go back to this snapshot; what it replaces is saved first
         #[arg(long, value_name = "S")]
         snapshot: Option<String>,
+        /// Do not save what it replaces: what no snapshot holds is lost
+        #[arg(long, requires = "snapshot")]
+        discard: bool,
+        /// Do not ask before that
+        #[arg(short, long, requires = "discard")]
+        yes: bool,
     },
     /// Delete sessions, their containers and their snapshots
     #[command(visible_alias = "rm")]
@@ -84,7 +90,7 @@ pub(crate) enum SessionCommand {
         #[arg(long, value_name = "S")]
         snapshot: Option<String>,
     },
-    /// Change a session's timeout, idle time or metadata
+    /// Change a session's timeout, idle time, kept snapshots or metadata
     Update(UpdateArgs),
 }
 
@@ -124,6 +130,9 @@ pub(crate) struct StartArgs {
     /// Stop after this long without use
     #[arg(long, value_name = "D", value_parser = parse_duration_ms)]
     pub(crate) idle: Option<u64>,
+    /// Keep this many snapshots: each save deletes the oldest beyond them that have no note; 0 keeps all
+    #[arg(long, value_name = "N")]
+    pub(crate) keep: Option<u32>,
     /// Set a variable for the session's commands (K=V), or pass on this shell's (K)
     #[arg(short, long, value_name = "K=V")]
     pub(crate) env: Vec<String>,
@@ -196,7 +205,7 @@ pub(crate) struct SaveArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("what").required(true).multiple(true).args(["timeout", "idle", "meta"]))]
+#[command(group = ArgGroup::new("what").required(true).multiple(true).args(["timeout", "idle", "keep", "meta"]))]
 pub(crate) struct UpdateArgs {
     /// The session
     pub(crate) name: String,
@@ -206,9 +215,36 @@ pub(crate) struct UpdateArgs {
     /// Stop after this long without use; 0 is never
     #[arg(long, value_name = "D", value_parser = parse_duration_ms)]
     pub(crate) idle: Option<u64>,
+    /// Keep this many snapshots from the next save on; 0 keeps all
+    #[arg(long, value_name = "N")]
+    pub(crate) keep: Option<u32>,
     /// Set a label; K alone removes it
     #[arg(long, value_name = "K=V")]
     pub(crate) meta: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    group = ArgGroup::new("which").required(true).multiple(true).args(["keep", "older"]),
+    after_help = "\
+With both, what goes is older and beyond the newest N. What a session's
+container came from stays, and so does all that is left of a session."
+)]
+pub(crate) struct PruneArgs {
+    /// The sessions [default: all]
+    pub(crate) name: Vec<String>,
+    /// Leave the newest N of each session
+    #[arg(long, value_name = "N")]
+    pub(crate) keep: Option<u32>,
+    /// Only those taken longer ago than this
+    #[arg(long, value_name = "D", value_parser = parse_duration_ms)]
+    pub(crate) older: Option<u64>,
+    /// Say what would be deleted, and delete nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -229,4 +265,28 @@ pub(crate) enum SnapshotCommand {
         #[arg(short, long)]
         yes: bool,
     },
+    /// Tell in what a snapshot differs from another, or from its session as it is now
+    Diff {
+        /// The earlier state
+        from: String,
+        /// The later state [default: the session as it is now]
+        to: Option<String>,
+    },
+    /// Write a snapshot to a file that another machine can import
+    Export {
+        /// The snapshot
+        snapshot: String,
+        /// The file, which must not be there yet; - for the standard output
+        file: PathBuf,
+    },
+    /// Take a snapshot over from a file
+    Import {
+        /// The file; - for the standard input
+        file: PathBuf,
+        /// Make a saved session of this name, for `abx resume`
+        #[arg(long, value_name = "NAME")]
+        session: Option<String>,
+    },
+    /// Delete older snapshots: of some sessions, or all
+    Prune(PruneArgs),
 }

@@ -89,7 +89,7 @@ pub(crate) fn snapshots(list: &[Snapshot]) -> String {
             clean(&snapshot.name),
             clean(&snapshot.session),
             seconds(&snapshot.created_at),
-            bytes(snapshot.size_bytes),
+            snapshot.own_bytes.map_or_else(|| "-".to_owned(), bytes),
             clean(snapshot.note.as_deref().unwrap_or_default()),
         ]
     });
@@ -243,6 +243,7 @@ pub(crate) fn details(session: &Session, now: Timestamp) -> String {
     add("timeout", session.timeout_ms.filter(|ms| *ms > 0).map(length));
     add("expires", session.expires_at.clone());
     add("idle", session.idle_ms.filter(|ms| *ms > 0).map(length));
+    add("keep", session.keep.map(|n| format!("{n} snapshots")));
     add("execs", Some(session.exec_count.to_string()));
     add("oom events", Some(session.oom_events).filter(|n| *n > 0).map(|n| n.to_string()));
     let newest = session.snapshot.as_ref().map(|name| format!(" (newest: {name})")).unwrap_or_default();

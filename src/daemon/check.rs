@@ -27,7 +27,7 @@ impl Driver {
                 .filter(|id| !has_row(id))
                 .map(|id| format!("{}:{id}", labels::SNAPSHOT_REPOSITORY))
                 .collect(),
-            layers: self.layers().await?,
+            layers: self.layers_of_sessions().await?,
         })
     }
 
@@ -60,7 +60,7 @@ impl Driver {
         names.take(self.count() + 1).find(free).filter(|name| SessionName::parse(name).is_ok())
     }
 
-    async fn layers(&self) -> Result<Vec<SessionLayers>, EngineError> {
+    async fn layers_of_sessions(&self) -> Result<Vec<SessionLayers>, EngineError> {
         let mut known: HashMap<String, u64> = HashMap::new();
         let mut all = Vec::new();
         for session in self.sessions() {
@@ -72,7 +72,7 @@ impl Driver {
                 Some(layers) => *layers,
                 None => {
                     let found = self.0.engine.image(image).await?;
-                    let layers = found.map_or(0, |image| image.layers as u64);
+                    let layers = found.map_or(0, |image| image.layers.len() as u64);
                     known.insert(image.clone(), layers);
                     layers
                 }

@@ -17,6 +17,7 @@ use super::driver::{Driver, composed};
 use super::failure::Failure;
 use super::framing::Notifier;
 use super::progress::{Progress, Report};
+use super::rpc::convert;
 use super::subscriptions::{Answered, Begun, Reserved};
 use crate::model::event::Event;
 use crate::model::id::SessionId;
@@ -161,7 +162,7 @@ fn page<'a>(events: impl Iterator<Item = &'a Arc<Event>>) -> Vec<Arc<RawValue>> 
     let mut page: Vec<Arc<RawValue>> = Vec::new();
     let mut bytes = 0;
     for event in events {
-        let Ok(text) = to_raw_value(&convert(event)) else { continue };
+        let Ok(text) = to_raw_value(&on_the_wire(event)) else { continue };
         bytes += text.get().len() + 1;
         if bytes > MAX_PAGE_BYTES && !page.is_empty() {
             break;
@@ -229,7 +230,7 @@ impl Forward {
         if !self.filter.takes(event) {
             return true;
         }
-        self.send(&wire::Event { subscription: Some(self.id), ..convert(event) }).await
+        self.send(&wire::Event { subscription: Some(self.id), ..on_the_wire(event) }).await
     }
 
     async fn send(&self, event: &wire::Event<impl Serialize>) -> bool {
@@ -268,8 +269,7 @@ fn untold(kind: &str, seq: u64) -> wire::Event {
 }
 
 /// An event as the wire has it.
-fn convert(event: &Event) -> wire::Event<Box<RawValue>> {
-    let by = event.by.as_ref();
+fn on_the_wire(event: &Event) -> wire::Event<Box<RawValue>> {
     wire::Event {
         seq: event.seq,
         at: clock::rfc3339(event.at),
@@ -277,7 +277,7 @@ fn convert(event: &Event) -> wire::Event<Box<RawValue>> {
         session: event.name.clone(),
         session_id: event.session.as_ref().map(ToString::to_string),
         revision: event.revision,
-        by: by.map(|by| wire::By { client: by.client.clone(), pid: by.pid }),
+        by: event.by.as_ref().map(convert::by),
         data: RawValue::from_string(event.data.clone()).unwrap_or_default(),
         subscription: None,
     }

@@ -7,6 +7,7 @@
 mod agents;
 mod attention;
 mod backups;
+mod bundle;
 pub mod caller;
 mod check;
 pub mod clock;
@@ -21,6 +22,7 @@ pub mod framing;
 pub mod guests;
 mod halves;
 pub mod handover;
+mod layers;
 mod listener;
 pub mod logging;
 pub mod mounts;

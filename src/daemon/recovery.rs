@@ -172,6 +172,7 @@ impl Driver {
                 let ready = Snapshot {
                     image_id: image.id.clone(),
                     size_bytes: image.size_bytes,
+                    own_bytes: labels::own_bytes(image),
                     state: SnapshotState::Ready,
                     ..snapshot.clone()
                 };

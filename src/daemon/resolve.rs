@@ -55,6 +55,7 @@ pub fn session(params: &StartParams, place: Place<'_>) -> Result<Session, Failur
         spec: spec(params, template, place)?,
         timeout_ms: chosen_duration("timeout", params.timeout_ms, template.timeout.as_deref())?,
         idle_ms: chosen_duration("idle", params.idle_ms, template.idle.as_deref())?,
+        keep: params.keep.or(template.keep).filter(|n| *n > 0),
         agent: agent.to_owned(),
         template: template_name.to_owned(),
         image: Some(image.to_owned()),

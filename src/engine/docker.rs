@@ -11,6 +11,7 @@ mod farewell;
 mod guest;
 mod hints;
 mod link;
+mod names;
 mod observe;
 mod pull;
 mod snapshot;
@@ -27,11 +28,12 @@ use self::api::{
 };
 pub use self::exec::start_failure;
 use self::link::{About as On, Link, ORDINARY, SLOW};
+use self::names::{check, is_name, is_reference};
 use self::snapshot::optional;
 use super::address::Settings;
 use super::{
-    About, Archive, ArchiveSource, CommitSpec, CreateSpec, Engine, EngineError, ExecIo, ExecSpec, ExecState,
-    Hint, Image, Observed, PathStat, Progress, RunState, SandboxDefaults, WindowSize, labels,
+    About, Archive, ArchiveSource, Change, CommitSpec, CreateSpec, Engine, EngineError, ExecIo, ExecSpec,
+    ExecState, Hint, Image, Observed, PathStat, Progress, RunState, SandboxDefaults, WindowSize, labels,
 };
 use crate::model::id::SnapshotId;
 use crate::model::session::Excluded;
@@ -346,6 +348,24 @@ impl Engine for DockerEngine {
         snapshot::remove(&self.link, snapshot).await
     }
 
+    async fn changes(&self, id: &str) -> Result<Vec<Change>, EngineError> {
+        check(id)?;
+        containers::changes(&self.link, id).await
+    }
+
+    async fn export(&self, id: &str) -> Result<Archive, EngineError> {
+        check(id)?;
+        archive::export(&self.link, id).await
+    }
+
+    async fn image_archive(&self, ids: &[&str]) -> Result<Archive, EngineError> {
+        archive::images(&self.link, ids).await
+    }
+
+    async fn load_images(&self, archive: ArchiveSource) -> Result<(), EngineError> {
+        archive::load(&self.link, archive).await
+    }
+
     async fn pull(&self, reference: &str, progress: Progress) -> Result<Image, EngineError> {
         pull::pull(&self.link, reference, progress).await
     }
@@ -401,38 +421,5 @@ impl Engine for DockerEngine {
 
     async fn hints(&self) -> Result<BoxStream<'static, Result<Hint, EngineError>>, EngineError> {
         hints::follow(&self.link).await
-    }
-}
-
-/// Whether text may stand for a container in a request's path: a name or an id.
-fn is_name(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
-}
-
-fn check(id: &str) -> Result<(), EngineError> {
-    if is_name(id) { Ok(()) } else { Err(EngineError::NoSandbox { id: id.to_owned() }) }
-}
-
-/// Whether text may stand for an image in a request's path.
-fn is_reference(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | ':' | '/' | '@'))
-        && !text.split('/').any(|part| part.is_empty() || part == "." || part == "..")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_that_would_leave_their_place_in_a_path_are_no_names() {
-        for text in ["", "../x", "a/b", "a?x=1", "a#b", "a b", "-a", "a%2f"] {
-            assert!(!is_name(text), "{text}");
-        }
-        for text in ["", "../x", "a/../b", "a//b", "a?x", "a b", "/a"] {
-            assert!(!is_reference(text), "{text}");
-        }
-        assert!(is_name("session-a.b_c") && is_reference("host:5000/a/b@sha256:00"));
     }
 }

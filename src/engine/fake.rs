@@ -19,8 +19,9 @@ pub use self::archive::FakeFile;
 pub use self::gate::Gate;
 use self::world::{Effect, State, conflict, has, no_image};
 use super::{
-    About, Archive, ArchiveSource, CommitSpec, CreateSpec, Engine, EngineError, ExecIo, ExecSpec, ExecState,
-    Hint, Image, Observed, PathStat, Progress, PullProgress, RunState, SandboxDefaults, WindowSize, labels,
+    About, Archive, ArchiveSource, Change, ChangeKind, CommitSpec, CreateSpec, Engine, EngineError, ExecIo,
+    ExecSpec, ExecState, Hint, Image, Observed, PathStat, Progress, PullProgress, RunState, SandboxDefaults,
+    WindowSize, labels,
 };
 use crate::model::id::SnapshotId;
 use crate::model::session::Excluded;
@@ -301,6 +302,31 @@ impl Engine for FakeEngine {
             Ok(())
         })
         .await
+    }
+
+    async fn changes(&self, id: &str) -> Result<Vec<Change>, EngineError> {
+        self.call("changes", id, |state| {
+            state.get(id)?;
+            let added = |path: &String| Change { kind: ChangeKind::Added, path: path.clone() };
+            Ok(state.containers[id].files.keys().map(added).collect())
+        })
+        .await
+    }
+
+    async fn export(&self, id: &str) -> Result<Archive, EngineError> {
+        self.call("export", id, |state| state.read_archive(id, "/.")).await
+    }
+
+    async fn image_archive(&self, ids: &[&str]) -> Result<Archive, EngineError> {
+        self.call("image_archive", &ids.join(" "), |state| state.image_archive(ids)).await
+    }
+
+    async fn load_images(&self, mut archive: ArchiveSource) -> Result<(), EngineError> {
+        let mut bytes = Vec::new();
+        while let Some(next) = archive.next().await {
+            bytes.extend_from_slice(&next.map_err(|error| archive::failed("load_images", &error))?);
+        }
+        self.call("load_images", "", |state| state.load_images(&bytes)).await
     }
 
     async fn pull(&self, reference: &str, progress: Progress) -> Result<Image, EngineError> {

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::{CommitSpec, CreateSpec, Image, Observed};
+use crate::model::event::By;
 use crate::model::id::{SessionId, SessionName, SnapshotId, Timestamp, sandbox_name};
 use crate::model::session::{
     Limits, Network, Port, Profile, Runtime, Session, Snapshot, SnapshotState, Spec, Status,
@@ -33,6 +34,8 @@ pub const SESSION_CREATED_AT: &str = "dev.abx.session.created_at";
 pub const SESSION_TIMEOUT_MS: &str = "dev.abx.session.timeout_ms";
 /// Milliseconds.
 pub const SESSION_IDLE_MS: &str = "dev.abx.session.idle_ms";
+/// Snapshots that stay when it is saved.
+pub const SESSION_KEEP: &str = "dev.abx.session.keep";
 /// JSON object of strings.
 pub const SESSION_METADATA: &str = "dev.abx.session.metadata";
 /// Where the workspace is in the sandbox.
@@ -75,6 +78,15 @@ pub const SNAPSHOT_HOME: &str = "dev.abx.snapshot.home";
 /// The user's words.
 pub const SNAPSHOT_NOTE: &str = "dev.abx.snapshot.note";
 
+/// Who asked for it.
+pub const SNAPSHOT_CREATOR: &str = "dev.abx.snapshot.creator";
+/// That client's process.
+pub const SNAPSHOT_CREATOR_PID: &str = "dev.abx.snapshot.creator_pid";
+/// The snapshot that the files came from.
+pub const SNAPSHOT_PARENT: &str = "dev.abx.snapshot.parent";
+/// Size of the image below its own layer, in bytes.
+pub const SNAPSHOT_BASE_BYTES: &str = "dev.abx.snapshot.base_bytes";
+
 /// Repository of snapshots' tags.
 pub const SNAPSHOT_REPOSITORY: &str = "abx-snapshot";
 
@@ -106,6 +118,7 @@ pub fn session(spec: &CreateSpec) -> BTreeMap<String, String> {
         (SESSION_CREATED_AT, session.created_at.0.to_string()),
         (SESSION_TIMEOUT_MS, number(session.timeout_ms)),
         (SESSION_IDLE_MS, number(session.idle_ms)),
+        (SESSION_KEEP, number(session.keep.map(u64::from))),
         (SESSION_METADATA, json!(session.metadata).to_string()),
         (SESSION_WORKSPACE_TARGET, workspace.map(|w| w.target.clone()).unwrap_or_default()),
         (SESSION_PORTS, Value::Array(ports).to_string()),
@@ -122,8 +135,11 @@ pub fn session(spec: &CreateSpec) -> BTreeMap<String, String> {
     .collect()
 }
 
-/// The labels of a snapshot's image. Labels of the container that are not named here stay.
-pub fn snapshot(spec: &CommitSpec) -> BTreeMap<String, String> {
+/// The labels of a snapshot's image, which stands on one of this size. Labels of the container that are not named here
+/// stay.
+pub fn snapshot(spec: &CommitSpec, base_bytes: Option<u64>) -> BTreeMap<String, String> {
+    let creator = spec.creator.as_ref();
+    let number = |n: Option<u64>| n.map(|n| n.to_string()).unwrap_or_default();
     [
         (SNAPSHOT_ID, spec.snapshot.to_string()),
         (SNAPSHOT_NAME, spec.name.clone()),
@@ -131,6 +147,10 @@ pub fn snapshot(spec: &CommitSpec) -> BTreeMap<String, String> {
         (SNAPSHOT_SESSION_NAME, spec.session_name.clone()),
         (SNAPSHOT_HOME, spec.home.clone()),
         (SNAPSHOT_NOTE, spec.note.clone().unwrap_or_default()),
+        (SNAPSHOT_CREATOR, creator.map(|by| by.client.clone()).unwrap_or_default()),
+        (SNAPSHOT_CREATOR_PID, number(creator.and_then(|by| by.pid).map(u64::from))),
+        (SNAPSHOT_PARENT, spec.parent.clone().unwrap_or_default()),
+        (SNAPSHOT_BASE_BYTES, number(base_bytes)),
         (SESSION_ID, spec.session.to_string()),
         (SESSION_NAME, spec.session_name.clone()),
         (SESSION_HOME, String::new()),
@@ -201,12 +221,21 @@ pub fn rebuild_snapshot(image: &Image) -> Option<Snapshot> {
         session_name: text(SNAPSHOT_SESSION_NAME).unwrap_or_default(),
         image_id: image.id.clone(),
         created_at,
+        creator: text(SNAPSHOT_CREATOR)
+            .map(|client| By { client, pid: text(SNAPSHOT_CREATOR_PID).and_then(|pid| pid.parse().ok()) }),
         note: text(SNAPSHOT_NOTE),
-        parent: None,
+        parent: text(SNAPSHOT_PARENT),
         size_bytes: image.size_bytes,
+        own_bytes: own_bytes(image),
         excluded: Vec::new(),
         state: SnapshotState::Ready,
     })
+}
+
+/// What of a snapshot's image no other image below it has; none where its labels do not tell.
+pub fn own_bytes(image: &Image) -> Option<u64> {
+    let base: u64 = image.labels.get(SNAPSHOT_BASE_BYTES)?.parse().ok()?;
+    Some(image.size_bytes.saturating_sub(base))
 }
 
 /// The first 48 bits of a UUIDv7: milliseconds since 1970-01-01 UTC.
@@ -235,6 +264,7 @@ fn from_labels(labels: &BTreeMap<String, String>) -> Option<Session> {
         status: Status::Stopped,
         timeout_ms: number(SESSION_TIMEOUT_MS),
         idle_ms: number(SESSION_IDLE_MS),
+        keep: number(SESSION_KEEP).and_then(|n| u32::try_from(n).ok()),
         spec: Spec {
             workspace: None,
             mounts: Vec::new(),

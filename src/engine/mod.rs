@@ -9,6 +9,7 @@ pub mod docker;
 pub mod error;
 pub mod fake;
 pub mod hijack;
+mod image;
 pub mod labels;
 
 use std::path::PathBuf;
@@ -20,7 +21,8 @@ use futures_util::stream::BoxStream;
 use tokio::io::AsyncWrite;
 
 pub use self::error::EngineError;
-use crate::model::id::{SessionId, SnapshotId};
+pub use self::image::{Change, ChangeKind, CommitSpec, Image};
+use crate::model::id::SnapshotId;
 use crate::model::limits::Rights;
 use crate::model::session::{Excluded, Limits, Mount, Port, Runtime, Session};
 
@@ -121,38 +123,6 @@ impl Observed {
     pub fn image_user(&self) -> Option<&str> {
         self.labels.get(labels::RUNTIME_USER).map(String::as_str).filter(|user| !user.is_empty())
     }
-}
-
-/// An image as the engine knows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Image {
-    /// The immutable id.
-    pub id: String,
-    /// Size in bytes.
-    pub size_bytes: u64,
-    /// Number of layers.
-    pub layers: usize,
-    /// Its labels.
-    pub labels: std::collections::BTreeMap<String, String>,
-}
-
-/// How to name a new snapshot.
-#[derive(Debug, Clone)]
-pub struct CommitSpec {
-    /// The container.
-    pub sandbox_id: String,
-    /// The snapshot's id: a label and the tag.
-    pub snapshot: SnapshotId,
-    /// The snapshot's name, for the label.
-    pub name: String,
-    /// The session, for the labels.
-    pub session: SessionId,
-    /// The session's name, for the label.
-    pub session_name: String,
-    /// The home that owns it, for the label.
-    pub home: String,
-    /// The user's words, for the label.
-    pub note: Option<String>,
 }
 
 /// One step of a pull, as the engine tells it.
@@ -371,6 +341,18 @@ pub trait Engine: Send + Sync {
 
     /// Removes a snapshot's tag, and its image unless something else needs it. One that is gone is fine.
     async fn remove_snapshot(&self, snapshot: &SnapshotId) -> Result<(), EngineError>;
+
+    /// What a sandbox has otherwise than the image that it runs on.
+    async fn changes(&self, id: &str) -> Result<Vec<Change>, EngineError>;
+
+    /// All files of a sandbox as a tar stream, without those of its mounts.
+    async fn export(&self, id: &str) -> Result<Archive, EngineError>;
+
+    /// Images with all of their layers, in the engine's own form of archive.
+    async fn image_archive(&self, ids: &[&str]) -> Result<Archive, EngineError>;
+
+    /// Takes images in from such an archive, under the names that it says.
+    async fn load_images(&self, archive: ArchiveSource) -> Result<(), EngineError>;
 
     /// Pulls an image.
     async fn pull(&self, reference: &str, progress: Progress) -> Result<Image, EngineError>;

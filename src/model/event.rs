@@ -84,6 +84,13 @@ pub struct By {
     pub pid: Option<u32>,
 }
 
+impl By {
+    /// abxd, for what it does by itself.
+    pub fn daemon() -> Self {
+        Self { client: "abxd".to_owned(), pid: None }
+    }
+}
+
 /// What there is to say about a change, before it has a number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Told {
@@ -214,6 +221,7 @@ fn other_fields(old: &Session, new: &Session) -> Vec<String> {
         ("expires_at", old.expires_at != new.expires_at),
         ("timeout_ms", old.timeout_ms != new.timeout_ms),
         ("idle_ms", old.idle_ms != new.idle_ms),
+        ("keep", old.keep != new.keep),
         ("snapshots", (&old.snapshot, old.snapshots) != (&new.snapshot, new.snapshots)),
         ("ports", old.spec.ports != new.spec.ports),
         ("limits", old.spec.limits != new.spec.limits),

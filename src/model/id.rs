@@ -56,6 +56,11 @@ impl Timestamp {
     pub fn plus_ms(self, ms: u64) -> Self {
         Self(self.0.saturating_add(i64::try_from(ms).unwrap_or(i64::MAX)))
     }
+
+    /// This instant and `ms` milliseconds less, without wrapping.
+    pub fn minus_ms(self, ms: u64) -> Self {
+        Self(self.0.saturating_sub(i64::try_from(ms).unwrap_or(i64::MAX)))
+    }
 }
 
 /// A session's name that keeps the rules: printable Unicode in NFC without `/`, 1 to 128 bytes, no control

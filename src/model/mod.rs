@@ -8,6 +8,7 @@ pub mod event;
 pub mod exec;
 pub mod id;
 pub mod limits;
+pub mod prune;
 pub mod reconcile;
 pub mod session;
 pub mod step;

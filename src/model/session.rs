@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::attention::Noted;
+use super::event::By;
 use super::id::{SessionId, SessionName, SnapshotId, Timestamp, sandbox_name};
 
 macro_rules! words {
@@ -307,6 +308,8 @@ pub struct Session {
     pub timeout_ms: Option<u64>,
     /// Milliseconds without use to the stop.
     pub idle_ms: Option<u64>,
+    /// Snapshots of its timeline that stay when it is saved; all if none.
+    pub keep: Option<u32>,
     /// Commands run.
     pub exec_count: u64,
     /// Kills for want of memory.
@@ -351,6 +354,7 @@ impl Session {
             expires_at: None,
             timeout_ms: None,
             idle_ms: None,
+            keep: None,
             exec_count: 0,
             oom_events: 0,
             attention: None,
@@ -399,12 +403,16 @@ pub struct Snapshot {
     pub image_id: String,
     /// When it was taken.
     pub created_at: Timestamp,
+    /// Who asked for it; none where that was not noted yet.
+    pub creator: Option<By>,
     /// The user's words.
     pub note: Option<String>,
     /// The name of the snapshot that the files came from.
     pub parent: Option<String>,
     /// Size of the whole image.
     pub size_bytes: u64,
+    /// What of that no other image below it has: its own layer; none where that is not known.
+    pub own_bytes: Option<u64>,
     /// What it does not hold.
     pub excluded: Vec<Excluded>,
     /// Whether it is there.

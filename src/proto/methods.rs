@@ -21,7 +21,10 @@ use super::sessions::{
     NotifyParams, RenameParams, ResumeParams, SaveParams, SaveResult, StartParams, StopParams, UpdateParams,
     WaitParams, WaitResult,
 };
-use super::snapshots::{SnapshotDeleteParams, SnapshotListParams};
+use super::snapshots::{
+    SnapshotDeleteParams, SnapshotDiffParams, SnapshotDiffResult, SnapshotExportParams, SnapshotExportResult,
+    SnapshotImportParams, SnapshotImportResult, SnapshotListParams, SnapshotPruneParams, SnapshotPruneResult,
+};
 use super::table::{TableDocument, TableExportParams, TableImportParams};
 use super::terminals::{
     TERMINAL_NOTIFICATION, TerminalInfo, TerminalOpenParams, TerminalOpened, TerminalParams,
@@ -120,7 +123,7 @@ methods! {
         "Takes a snapshot with the sandbox stopped, or under a pause with `keep_running`.";
     SessionResume = "session.resume" (ResumeParams) -> Session,
         [SessionNotFound, SnapshotNotFound, SandboxLost, WrongState, Busy, WorkspaceMissing, Limit, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
-        "Brings a session back: the same container if it still exists, else one made from the newest snapshot. `snapshot` goes back to that one, after saving what it replaces.";
+        "Brings a session back: the same container if it still exists, else one made from the newest snapshot. `snapshot` goes back to that one, after saving what it replaces, unless that is to be discarded.";
     SessionDelete = "session.delete" (DeleteParams) -> DeleteResult,
         [SessionNotFound, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Removes the container and the row, and the snapshots unless they are to be kept.";
@@ -141,7 +144,7 @@ methods! {
         "Gives the session, and its sandbox, another name.";
     SessionUpdate = "session.update" (UpdateParams) -> Session,
         [SessionNotFound, StoreFull, StoreBusy],
-        "Changes timeout, idle time or metadata. One call makes one change: all of it or none.";
+        "Changes timeout, idle time, the number of kept snapshots, or metadata. One call makes one change: all of it or none.";
     SessionNotify = "session.notify" (NotifyParams) -> Session,
         [SessionNotFound, WrongState, Busy, SandboxLost, StoreFull, StoreBusy],
         "Says what the session's agent is doing. What is said holds against what the agent writes next.";
@@ -158,6 +161,18 @@ methods! {
     SnapshotDelete = "snapshot.delete" (SnapshotDeleteParams) -> Vec<String>,
         [SnapshotNotFound, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Deletes snapshots by name and gives the names of those deleted.";
+    SnapshotDiff = "snapshot.diff" (SnapshotDiffParams) -> SnapshotDiffResult,
+        [SnapshotNotFound, WrongState, SandboxLost, Limit, EngineUnavailable, EngineTimeout, EngineError],
+        "Tells in what a snapshot differs from another, or from its session as it is now. A file that was only touched is the same.";
+    SnapshotExport = "snapshot.export" (SnapshotExportParams) -> SnapshotExportResult,
+        [SnapshotNotFound, EngineUnavailable, EngineTimeout, EngineError],
+        "Writes a snapshot to a new file, for `snapshot.import` on another machine. No value of a variable and no path of the host is in what abx adds to its files.";
+    SnapshotImport = "snapshot.import" (SnapshotImportParams) -> SnapshotImportResult,
+        [SessionExists, InvalidName, Limit, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
+        "Takes a snapshot over from a file that `snapshot.export` wrote; with `session`, as a saved session of that name.";
+    SnapshotPrune = "snapshot.prune" (SnapshotPruneParams) -> SnapshotPruneResult,
+        [SessionNotFound, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
+        "Deletes the older snapshots of sessions. Never the one that a session's container came from, nor the newest of a session without a container.";
     ExecRun = "exec.run" (ExecRunParams) -> ExecResult,
         [SessionNotFound, WrongState, Busy, SandboxLost, Limit, CommandNotFound, CommandNotExecutable, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Runs a command to its end and gives its output, cut at 1 MiB per stream. A command's own failure is a result, not an error.";

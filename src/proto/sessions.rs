@@ -40,6 +40,9 @@ pub struct StartParams {
     /// Stop after this long without use, in milliseconds; 0 is never.
     #[serde(default)]
     pub idle_ms: Option<u64>,
+    /// After each save, delete the oldest snapshots beyond this many that have no note; 0 keeps all.
+    #[serde(default)]
+    pub keep: Option<u32>,
     /// Environment of every command of the session. Never written into the container's configuration.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
@@ -123,6 +126,9 @@ pub struct SaveResult {
     pub session: Session,
     /// The new snapshot.
     pub snapshot: Snapshot,
+    /// Names of those that were deleted because the session keeps only so many.
+    #[serde(default)]
+    pub pruned: Vec<String>,
 }
 
 /// How to resume.
@@ -134,6 +140,9 @@ pub struct ResumeParams {
     /// Go back to this snapshot.
     #[serde(default)]
     pub snapshot: Option<String>,
+    /// Do not save first what going back replaces: what no snapshot holds is lost. Only with `snapshot`.
+    #[serde(default)]
+    pub discard: bool,
     /// Id for progress notifications.
     #[serde(default)]
     pub op: Option<String>,
@@ -236,6 +245,9 @@ pub struct UpdateParams {
     /// 0 is never.
     #[serde(default)]
     pub idle_ms: Option<u64>,
+    /// From the next save on; 0 keeps all.
+    #[serde(default)]
+    pub keep: Option<u32>,
     /// Set these keys; null removes a key.
     #[serde(default)]
     pub metadata: BTreeMap<String, Option<String>>,

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::events::By;
+
 /// A string-valued enum of the wire that keeps values this version does not know.
 macro_rules! wire_enum {
     ($(#[doc = $doc:literal])+ $name:ident { $($(#[doc = $vdoc:literal])+ $variant:ident = $text:literal,)+ }) => {
@@ -37,6 +39,8 @@ macro_rules! wire_enum {
         }
     };
 }
+
+pub(super) use wire_enum;
 
 wire_enum! {
     /// What state a session is in.
@@ -233,6 +237,9 @@ pub struct Session {
     /// Idle time after which it is stopped, in milliseconds; null is never.
     #[serde(default)]
     pub idle_ms: Option<u64>,
+    /// How many snapshots stay when it is saved: the oldest beyond that and without a note are deleted. Null for all.
+    #[serde(default)]
+    pub keep: Option<u32>,
     /// Commands run in it so far.
     pub exec_count: u64,
     /// How often the kernel ended something in it for want of memory.
@@ -312,12 +319,19 @@ pub struct Snapshot {
     pub image_id: String,
     /// RFC 3339, UTC, milliseconds.
     pub created_at: String,
+    /// Who asked for it: a client as events name it, or `abxd` for one that it took by itself. Null for one from before
+    /// that was noted.
+    #[serde(default)]
+    pub creator: Option<By>,
     /// The user's words.
     pub note: Option<String>,
     /// The snapshot that the files came from.
     pub parent: Option<String>,
     /// Size of the whole image.
     pub size_bytes: u64,
+    /// What of that is its own: its layer. The rest is shared with the image below it. Null where that is not known.
+    #[serde(default)]
+    pub own_bytes: Option<u64>,
     /// What it does not hold.
     pub excluded: Vec<Excluded>,
 }

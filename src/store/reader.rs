@@ -14,6 +14,7 @@ use super::rows::state_word;
 use super::view::{Draft, View};
 use super::{events, execs};
 use crate::model::attention::{Attention, Noted, Source};
+use crate::model::event::By;
 use crate::model::id::{ExecId, SessionId, SessionName, SnapshotId, Timestamp};
 use crate::model::session::{
     EngineKind, Excluded, External, Limits, Mount, Network, Operation, Port, Profile, Reason, Runtime,
@@ -111,7 +112,7 @@ const SESSIONS: &str = "SELECT
     id, name, sandbox, sandbox_id, engine, agent, template, image, image_id, status, operation, reason, created_at,
     last_active, last_connected, expires_at, timeout_ms, idle_ms, exec_count, oom_events, cpu_millis, memory_bytes,
     pids, network, profile, run_as, external_origin, external_status, external_extra, revision, runtime, attention,
-    attention_source, attention_note, attention_exec, attention_at
+    attention_source, attention_note, attention_exec, attention_at, keep
 FROM sessions ORDER BY created_at, id";
 
 const MOUNTS: &str =
@@ -121,7 +122,8 @@ const PORTS: &str =
     "SELECT session, container, host, fixed, protocol FROM session_ports ORDER BY session, position";
 
 const SNAPSHOTS: &str = "SELECT
-    id, name, session, session_name, image_id, created_at, note, parent, size_bytes, state
+    id, name, session, session_name, image_id, created_at, note, parent, size_bytes, state, creator, creator_pid,
+    own_bytes
 FROM snapshots";
 
 const EXCLUDED: &str = "SELECT snapshot, kind, target FROM snapshot_excluded ORDER BY snapshot, position";
@@ -172,6 +174,7 @@ fn read_session(c: &mut Cells<'_>, names: &mut HashMap<String, SessionId>) -> ru
         // Commands run through the engine in any sandbox.
         runtime: known(&id, "runtime", &c.text()?, Runtime::from_word, Runtime::Engine),
         attention: read_attention(c, &id)?,
+        keep: c.maybe_count()?.map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
         id,
     })
 }
@@ -207,8 +210,15 @@ fn read_snapshot(c: &mut Cells<'_>) -> rusqlite::Result<Snapshot> {
         excluded: Vec::new(),
         // Of all states this one has nobody remove the image.
         state: known(&id, "state", &c.text()?, state_of, SnapshotState::Ready),
+        creator: read_creator(c)?,
+        own_bytes: c.maybe_count()?,
         id,
     })
+}
+
+fn read_creator(c: &mut Cells<'_>) -> rusqlite::Result<Option<By>> {
+    let (client, pid) = (c.maybe_text()?, c.maybe_int()?);
+    Ok(client.map(|client| By { client, pid: pid.and_then(|pid| u32::try_from(pid).ok()) }))
 }
 
 fn state_of(word: &str) -> Option<SnapshotState> {

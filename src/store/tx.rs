@@ -212,7 +212,11 @@ impl Tx<'_> {
             return Err(StoreError::Gone { id: id.to_string() });
         }
         let old = self.view().snapshot(&snapshot.id).cloned();
-        let row = Snapshot { size_bytes: snapshot.size_bytes.min(rows::MOST), ..snapshot.clone() };
+        let row = Snapshot {
+            size_bytes: snapshot.size_bytes.min(rows::MOST),
+            own_bytes: snapshot.own_bytes.map(|bytes| bytes.min(rows::MOST)),
+            ..snapshot.clone()
+        };
         self.run(|conn| rows::put_snapshot(conn, &row))?;
         self.draft.set_snapshot(&snapshot.id, Some(Arc::new(row)));
         let before =

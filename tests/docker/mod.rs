@@ -27,6 +27,7 @@ mod snapshot;
 mod subscribed;
 mod tables;
 mod terminals;
+mod timeline;
 mod viewers;
 
 // What the emulator takes sizes in.

@@ -34,6 +34,8 @@ fn the_transcripts_are_what_the_daemon_says() {
         let mut replay = Replay::on(daemon.connect());
         // Another home's session of the same name would have the sandbox's name.
         let text = read(&transcript).replace("feature-x", &format!("feature-x-{}", std::process::id()));
+        let file = daemon.home.path().join("every-one.abx").display().to_string();
+        let text = text.replace("/home/me/every-one.abx", &file);
         for (at, line) in text.lines().enumerate() {
             let place = format!("{transcript}:{}", at + 1);
             let line: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{place}: {e}"));

@@ -200,6 +200,8 @@ impl TestHome {
             session: spec.session.id.clone(),
             session_name: spec.session.name.to_string(),
             home: self.home.clone(),
+            creator: None,
+            parent: None,
             note: Some("a note".to_owned()),
         }
     }

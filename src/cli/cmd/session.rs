@@ -37,8 +37,11 @@ pub(crate) fn run(context: &Context, verb: SessionCommand) -> Result<u8, Failure
             });
         }
         SessionCommand::Save(args) => save(context, args)?,
-        SessionCommand::Resume { name, snapshot } => {
-            let params = ResumeParams { name, snapshot, op: operation_id() };
+        SessionCommand::Resume { name, snapshot, discard, yes } => {
+            if discard {
+                agree_to_discard(context, &name, yes)?;
+            }
+            let params = ResumeParams { name, snapshot, discard, op: operation_id() };
             show::<SessionResume>(context, &params, |s| {
                 format!("{}\n{}", done(s, "resumed"), attach_line(s))
             })?;
@@ -205,11 +208,16 @@ fn save(context: &Context, args: SaveArgs) -> Result<(), Failure> {
     context.deliver::<SessionSave>(
         &raw,
         |saved| clean(&saved.snapshot.name),
-        |SaveResult { session, snapshot }| {
+        |SaveResult { session, snapshot, .. }| {
             format!("Session '{}' saved (snapshot: {})", clean(&session.name), clean(&snapshot.name))
         },
     )?;
-    let missing = understand::<SessionSave>(&raw)?.snapshot.excluded;
+    let SaveResult { snapshot, pruned, .. } = understand::<SessionSave>(&raw)?;
+    if !pruned.is_empty() {
+        let names: Vec<String> = pruned.iter().map(|name| clean(name)).collect();
+        context.output.note(&format!("Snapshots deleted: {}", names.join(", ")));
+    }
+    let missing = snapshot.excluded;
     if !missing.is_empty() {
         let missing: Vec<String> =
             missing.iter().map(|e| format!("{} {}", clean(&e.kind), clean(&e.target))).collect();
@@ -248,6 +256,30 @@ fn delete(
     Ok(raw)
 }
 
+/// Says what going back loses, and asks for it where somebody can answer.
+fn agree_to_discard(context: &Context, name: &str, yes: bool) -> Result<(), Failure> {
+    let session = context.connect()?.call::<SessionGet>(&NameParams { name: name.to_owned() })?;
+    let lost = discarded(&session);
+    if !yes && can_ask() {
+        if !context.agrees(&format!("Discard {lost}? Nothing brings it back. [y/N] ")) {
+            return Err(Failure::refused("nothing was discarded"));
+        }
+    } else {
+        context.output.note(&format!("Discarding {lost}."));
+    }
+    Ok(())
+}
+
+fn discarded(session: &Session) -> String {
+    let name = clean(&session.name);
+    match &session.snapshot {
+        Some(newest) => {
+            format!("all files of session '{name}' that no snapshot holds (the newest: {})", clean(newest))
+        }
+        None => format!("all files of session '{name}', which has no snapshot"),
+    }
+}
+
 /// Names what a delete loses.
 fn question(session: &Session, keep_snapshots: bool) -> String {
     let name = clean(&session.name);
@@ -270,6 +302,7 @@ fn update_params(args: UpdateArgs) -> Result<UpdateParams, String> {
         name: args.name,
         timeout_ms: args.timeout,
         idle_ms: args.idle,
+        keep: args.keep,
         ..UpdateParams::default()
     };
     for pair in args.meta {
@@ -319,6 +352,7 @@ mod tests {
             name: "x".to_owned(),
             timeout: Some(0),
             idle: None,
+            keep: None,
             meta: vec!["a=b=c".to_owned(), "gone".to_owned()],
         };
         let params = update_params(args).expect("valid");

@@ -89,6 +89,7 @@ pub(crate) fn params(args: StartArgs) -> Result<StartParams, String> {
         engine: args.engine,
         timeout_ms: args.timeout,
         idle_ms: args.idle,
+        keep: args.keep,
         env: environment(&args.env_file, &args.env)?,
         metadata,
         workspace: args.workspace.as_deref().map(parse_workspace).transpose()?,

@@ -25,6 +25,7 @@ pub(crate) fn session(name: &str) -> Session {
         expires_at: None,
         timeout_ms: None,
         idle_ms: None,
+        keep: None,
         exec_count: 5,
         oom_events: 0,
         attention: None,
@@ -156,14 +157,16 @@ fn snapshots_have_their_columns() {
         session: "x".to_owned(),
         image_id: "sha256:1".to_owned(),
         created_at: "2026-02-01T09:00:00.123Z".to_owned(),
+        creator: None,
         note: Some("before the rewrite".to_owned()),
         parent: None,
-        size_bytes: 80_000_000,
+        size_bytes: 90_000_000,
+        own_bytes: Some(80_000_000),
         excluded: Vec::new(),
     };
-    let bare = Snapshot { note: None, size_bytes: 512, ..snapshot.clone() };
+    let bare = Snapshot { note: None, own_bytes: None, ..snapshot.clone() };
     let want = "NAME                         SESSION              CREATED                   SIZE NOTE\n\
          x-20260201                   x                    2026-02-01T09:00:00Z  76.2 MiB before the rewrite\n\
-         x-20260201                   x                    2026-02-01T09:00:00Z     512 B";
+         x-20260201                   x                    2026-02-01T09:00:00Z         -";
     assert_eq!(snapshots(&[snapshot, bare]), want);
 }

@@ -9,7 +9,7 @@ mod list;
 mod owner;
 mod path;
 mod running;
-mod unpack;
+pub(super) mod unpack;
 mod value;
 
 use std::sync::Arc;

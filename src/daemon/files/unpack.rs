@@ -16,7 +16,7 @@ use crate::tarball::{self, Plain};
 const QUEUE_CHUNKS: usize = 4;
 
 /// The bytes of a stream, for a thread that may block.
-pub(super) struct Chunks {
+pub(in crate::daemon) struct Chunks {
     queue: mpsc::Receiver<Bytes>,
     rest: Bytes,
 }
@@ -42,7 +42,7 @@ impl Read for Chunks {
 ///
 /// # Errors
 /// The engine's, else the reader's.
-pub(super) async fn unpack<T, F>(mut archive: Archive, reader: F) -> Result<T, Failure>
+pub(in crate::daemon) async fn unpack<T, F>(mut archive: Archive, reader: F) -> Result<T, Failure>
 where
     T: Send + 'static,
     F: FnOnce(tar::Archive<Plain<Chunks>>) -> Result<T, Refusal> + Send + 'static,
@@ -84,7 +84,7 @@ where
 }
 
 /// Why a reader gave up.
-pub(super) enum Refusal {
+pub(in crate::daemon) enum Refusal {
     /// It is no tar stream, or is cut off.
     Garbled(io::Error),
     /// For a reason of its own.

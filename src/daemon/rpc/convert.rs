@@ -2,8 +2,10 @@
 
 use crate::daemon::clock;
 use crate::daemon::driver::Driver;
+use crate::model::event;
 use crate::model::exec::Exec;
 use crate::model::session::{self, EngineKind, Mount, Session, Snapshot};
+use crate::proto::events::By;
 use crate::proto::execs::ExecInfo;
 use crate::proto::types;
 
@@ -34,6 +36,7 @@ pub fn session(session: &Session) -> types::Session {
         expires_at: session.expires_at.map(clock::rfc3339),
         timeout_ms: session.timeout_ms,
         idle_ms: session.idle_ms,
+        keep: session.keep,
         exec_count: session.exec_count,
         oom_events: session.oom_events,
         attention: attention.map(|noted| types::Attention::from_word(noted.state.as_str())),
@@ -80,15 +83,22 @@ pub fn snapshot(snapshot: &Snapshot, session: String) -> types::Snapshot {
         session,
         image_id: snapshot.image_id.clone(),
         created_at: clock::rfc3339(snapshot.created_at),
+        creator: snapshot.creator.as_ref().map(by),
         note: snapshot.note.clone(),
         parent: snapshot.parent.clone(),
         size_bytes: snapshot.size_bytes,
+        own_bytes: snapshot.own_bytes,
         excluded: snapshot
             .excluded
             .iter()
             .map(|e| types::Excluded { kind: e.kind.clone(), target: e.target.clone() })
             .collect(),
     }
+}
+
+/// A client as the wire has it.
+pub fn by(by: &event::By) -> By {
+    By { client: by.client.clone(), pid: by.pid }
 }
 
 fn workspace(mount: &Mount) -> types::Workspace {

@@ -8,6 +8,7 @@ use super::{App, Module, at_once, convert, later, report};
 use crate::daemon::driver::DEFAULT_GRACE;
 use crate::daemon::failure::Failure;
 use crate::daemon::framing::Prepared;
+use crate::daemon::verbs::power::Way;
 use crate::daemon::verbs::save::Naming;
 use crate::model::attention::Attention;
 use crate::model::session::{Reason, Session};
@@ -74,7 +75,7 @@ fn power(module: &mut Module) {
     });
     later::<SessionResume, _, _>(module, |asked, app, extensions| async move {
         let report = report(&app, Some(&asked.name), asked.op, &extensions);
-        Ok(encoded(&app, &app.driver.resume(&asked.name, asked.snapshot, report).await?))
+        Ok(encoded(&app, &app.driver.resume(&asked.name, way(asked.snapshot, asked.discard)?, report).await?))
     });
     later::<SessionConnect, _, _>(module, |asked, app, _| async move {
         Ok(encoded(&app, &app.driver.connect(&asked.name).await?))
@@ -87,14 +88,24 @@ fn power(module: &mut Module) {
     });
 }
 
+/// How a session is to be brought back.
+fn way(snapshot: Option<String>, discard: bool) -> Result<Way, Failure> {
+    match snapshot {
+        Some(snapshot) => Ok(Way::BackTo { snapshot, discard }),
+        None if discard => Err(Failure::params("discard needs snapshot: nothing is replaced without it")),
+        None => Ok(Way::AsItWas),
+    }
+}
+
 fn files(module: &mut Module) {
     later::<SessionSave, _, _>(module, |asked, app, extensions| async move {
         let report = report(&app, Some(&asked.name), asked.op, &extensions);
         let naming = Naming { name: asked.snapshot, note: asked.note };
-        let (session, snapshot) = app.driver.save(&asked.name, naming, asked.keep_running, report).await?;
+        let saved = app.driver.save(&asked.name, naming, asked.keep_running, report).await?;
         Ok(SaveResult {
-            session: convert::session(&session),
-            snapshot: convert::snapshot(&snapshot, app.driver.session_of(&snapshot)),
+            session: convert::session(&saved.session),
+            snapshot: convert::snapshot(&saved.snapshot, app.driver.session_of(&saved.snapshot)),
+            pruned: saved.pruned,
         })
     });
     later::<SessionFork, _, _>(module, |asked, app, extensions| async move {

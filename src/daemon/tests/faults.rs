@@ -74,7 +74,7 @@ async fn verbs_on_one_session_run_one_after_the_other() {
     tokio::task::yield_now().await;
     assert!(!delete.is_finished());
     gate.open();
-    let (_, snapshot) = save.await.expect("no panic").expect("saves");
+    let snapshot = save.await.expect("no panic").expect("saves").snapshot;
     let deleted = delete.await.expect("no panic").expect("deletes");
     assert_eq!(deleted.snapshots, std::slice::from_ref(&snapshot.name));
     assert!(world.engine.containers().is_empty());

@@ -12,6 +12,7 @@ mod lifecycle;
 mod orphans;
 mod rebuild;
 mod recovery;
+mod snapshots;
 mod streams;
 mod tables;
 mod timers;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use super::driver::Driver;
 use super::failure::Failure;
 use super::progress::Report;
+use super::verbs::power::Way;
 use super::verbs::save::Naming;
 use crate::config::{Config, Flags};
 use crate::engine::EngineError;
@@ -73,19 +75,21 @@ impl World {
     }
 
     async fn save(&self, name: &str) -> Result<(Arc<Session>, Arc<Snapshot>), Failure> {
-        self.driver.save(name, Naming::default(), false, Report::default()).await
+        let saved = self.driver.save(name, Naming::default(), false, Report::default()).await?;
+        Ok((saved.session, saved.snapshot))
     }
 
     async fn save_running(&self, name: &str) -> Result<(Arc<Session>, Arc<Snapshot>), Failure> {
-        self.driver.save(name, Naming::default(), true, Report::default()).await
+        let saved = self.driver.save(name, Naming::default(), true, Report::default()).await?;
+        Ok((saved.session, saved.snapshot))
     }
 
     async fn resume(&self, name: &str) -> Result<Arc<Session>, Failure> {
-        self.driver.resume(name, None, Report::default()).await
+        self.driver.resume(name, Way::AsItWas, Report::default()).await
     }
 
     async fn go_back(&self, name: &str, snapshot: &str) -> Result<Arc<Session>, Failure> {
-        self.driver.resume(name, Some(snapshot.to_owned()), Report::default()).await
+        self.driver.resume(name, back_to(snapshot), Report::default()).await
     }
 
     fn row(&self, name: &str) -> Arc<Session> {
@@ -123,6 +127,11 @@ fn open(engine: &FakeEngine, home: &Path, file: &str) -> Driver {
 fn drive(engine: &FakeEngine, home: &Path, store: Store) -> Driver {
     let config = Config::load(Path::new("/nonexistent/config.toml"), &Flags::default()).expect("defaults");
     Driver::new(store, Arc::new(engine.clone()), home, &home.join("daemon.sock"), config)
+}
+
+/// Back to this snapshot, with what that replaces saved.
+fn back_to(snapshot: &str) -> Way {
+    Way::BackTo { snapshot: snapshot.to_owned(), discard: false }
 }
 
 fn named(name: &str) -> StartParams {

@@ -96,7 +96,7 @@ async fn a_lost_table_is_not_made_again_from_a_container_that_never_ran() {
     let (driver, name) = (world.driver.clone(), first.name.clone());
     let ran = world.sandbox("a");
     let world =
-        killed_at(world, "start", async move { driver.resume("a", Some(name), Report::default()).await })
+        killed_at(world, "start", async move { driver.resume("a", back_to(&name), Report::default()).await })
             .await;
     assert_eq!(world.engine.containers().len(), 2, "one is being replaced");
     let driver = open(&world.engine, world.home.path(), "other.db");

@@ -108,7 +108,7 @@ async fn a_going_back_that_was_cut_off_ends_with_one_container() {
     let gate = world.engine.gate("start");
     let driver = world.driver.clone();
     let name = first.name.clone();
-    let back = tokio::spawn(async move { driver.resume("a", Some(name), Report::default()).await });
+    let back = tokio::spawn(async move { driver.resume("a", back_to(&name), Report::default()).await });
     gate.reached().await;
     assert_eq!(world.engine.containers().len(), 2);
     let second = open(&world.engine, world.home.path(), "sessions.db");

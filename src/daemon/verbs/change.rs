@@ -73,7 +73,7 @@ impl Driver {
         }
     }
 
-    /// Changes timeout, idle time and metadata: all of it or none.
+    /// Changes timeout, idle time, kept snapshots and metadata: all of it or none.
     ///
     /// # Errors
     /// As documented for `session.update`.
@@ -92,6 +92,9 @@ impl Driver {
                 }
                 if let Some(idle) = params.idle_ms {
                     s.idle_ms = (idle > 0).then_some(idle);
+                }
+                if let Some(keep) = params.keep {
+                    s.keep = (keep > 0).then_some(keep);
                 }
                 for (key, value) in params.metadata {
                     match value {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::save::Naming;
 use crate::daemon::clock;
-use crate::daemon::driver::Driver;
+use crate::daemon::driver::{Driver, Held};
 use crate::daemon::failure::Failure;
 use crate::daemon::progress::Report;
 use crate::model::id::{SessionId, SessionName};
@@ -28,9 +28,10 @@ impl Driver {
                 let error = crate::store::error::StoreError::Exists { name: taken.name.to_string() };
                 return Err(Failure::from(error).hint("choose another name"));
             }
+            // Until the new container stands on the snapshot, nothing may delete that.
             let (source, snapshot, taken) = this.fork_point(&params, &report).await?;
             this.require_image(&snapshot).await?;
-            let row = forked(&source, name);
+            let row = forked(&source.session, name);
             match this.create_session(row, &snapshot.image_id, report).await {
                 Ok(session) => {
                     this.remember_base(&session, &snapshot.name).await?;
@@ -49,16 +50,16 @@ impl Driver {
         .await
     }
 
-    /// The source, the snapshot to fork from, and whether that was taken for it.
+    /// The source in its turn, the snapshot to fork from, and whether that was taken for it.
     async fn fork_point(
         &self,
         params: &ForkParams,
         report: &Report,
-    ) -> Result<(Arc<Session>, Arc<Snapshot>, bool), Failure> {
+    ) -> Result<(Held, Arc<Snapshot>, bool), Failure> {
         let mut held = self.hold(&params.name).await?;
         if let Some(name) = &params.snapshot {
             let snapshot = self.own_snapshot(&held.session, name)?;
-            return Ok((held.session, snapshot, false));
+            return Ok((held, snapshot, false));
         }
         let plan = self.plan_true(&mut held, Verb::Fork).await?;
         let taken = plan.operation.is_some();
@@ -68,7 +69,7 @@ impl Driver {
         } else {
             self.newest_snapshot(&held.session).ok_or_else(|| Failure::no_snapshot(&params.name))?
         };
-        Ok((held.session, snapshot, taken))
+        Ok((held, snapshot, taken))
     }
 }
 
@@ -87,6 +88,7 @@ fn forked(source: &Session, name: SessionName) -> Session {
         operation: Some(Operation::Start),
         timeout_ms: source.timeout_ms,
         idle_ms: source.idle_ms,
+        keep: source.keep,
         spec,
         metadata: source.metadata.clone(),
         ..Session::new(id, name, clock::now())

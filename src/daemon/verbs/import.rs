@@ -153,9 +153,11 @@ impl Driver {
             session_name: session.name.to_string(),
             image_id: image.id,
             created_at: session.last_active,
+            creator: None,
             note: Some("taken by agentkernel".to_owned()),
             parent: None,
             size_bytes: image.size_bytes,
+            own_bytes: None,
             excluded: Vec::new(),
             state: SnapshotState::Ready,
         }))

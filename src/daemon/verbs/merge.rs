@@ -184,8 +184,10 @@ fn snapshot_row(entry: &TableSnapshot, images: &Images) -> Option<Snapshot> {
         parent: wire.parent.clone(),
         excluded: excluded.map(|e| Excluded { kind: e.kind.clone(), target: e.target.clone() }).collect(),
         created_at: parse_time("created_at", &wire.created_at).unwrap_or(made.created_at),
+        creator: made.creator,
         image_id: image.id.clone(),
         size_bytes: image.size_bytes,
+        own_bytes: made.own_bytes,
         state: SnapshotState::Ready,
     })
 }
@@ -216,6 +218,7 @@ fn row(entry: &TableSession) -> Result<Session, Failure> {
         last_connected,
         timeout_ms: wire.timeout_ms,
         idle_ms: wire.idle_ms,
+        keep: wire.keep,
         exec_count: wire.exec_count,
         oom_events: wire.oom_events,
         spec: spec(entry)?,

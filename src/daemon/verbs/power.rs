@@ -12,6 +12,20 @@ use crate::model::session::{Reason, Session, Status};
 use crate::model::step::{Plan, Step, Verb, plan};
 use crate::proto::errors::Kind;
 
+/// How a session is brought back.
+#[derive(Debug, Clone)]
+pub enum Way {
+    /// As it was left.
+    AsItWas,
+    /// With the files of a snapshot.
+    BackTo {
+        /// Its name.
+        snapshot: String,
+        /// What that replaces is not saved.
+        discard: bool,
+    },
+}
+
 impl Driver {
     /// Stops a session and says why. One that does not run is left as it is.
     ///
@@ -49,18 +63,15 @@ impl Driver {
     ///
     /// # Errors
     /// As documented for `session.resume`. A failed resume leaves row, container and snapshots.
-    pub async fn resume(
-        &self,
-        name: &str,
-        snapshot: Option<String>,
-        report: Report,
-    ) -> Result<Arc<Session>, Failure> {
+    pub async fn resume(&self, name: &str, way: Way, report: Report) -> Result<Arc<Session>, Failure> {
         let (this, name) = (self.clone(), name.to_owned());
         self.submit(async move {
             let mut held = this.hold(&name).await?;
-            match snapshot {
-                Some(snapshot) => this.roll_back(&mut held, &snapshot, &report).await?,
-                None => this.resume_held(&mut held).await?,
+            match way {
+                Way::BackTo { snapshot, discard } => {
+                    this.roll_back(&mut held, &snapshot, discard, &report).await?;
+                }
+                Way::AsItWas => this.resume_held(&mut held).await?,
             }
             Ok(held.session)
         })

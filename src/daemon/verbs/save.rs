@@ -1,4 +1,4 @@
-//! Snapshots: taking one, going back to one, deleting some.
+//! Snapshots: taking one, going back to one.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use crate::daemon::clock;
 use crate::daemon::driver::{DEFAULT_GRACE, Driver, Held, composed};
 use crate::daemon::effects::base_key;
 use crate::daemon::failure::{Failure, quoted};
-use crate::daemon::orphans;
 use crate::daemon::progress::Report;
-use crate::engine::labels::REPLACED;
+use crate::engine::labels::{self, REPLACED};
 use crate::engine::{CommitSpec, Image};
 use crate::fault;
+use crate::model::event::By;
 use crate::model::id::{SessionName, SnapshotId, Timestamp};
 use crate::model::session::{Excluded, Operation, Reason, Session, Snapshot, SnapshotState, Status};
 use crate::model::step::{Plan, Step, Verb};
 use crate::proto::errors::Kind;
-use crate::store::Tx;
 use crate::store::error::StoreError;
+use crate::store::{self, Tx};
 
 /// How a snapshot is to be called.
 #[derive(Debug, Clone, Default)]
@@ -26,6 +26,17 @@ pub struct Naming {
     pub name: Option<String>,
     /// The user's words.
     pub note: Option<String>,
+}
+
+/// What came of a save.
+#[derive(Debug)]
+pub struct Saved {
+    /// The session afterwards.
+    pub session: Arc<Session>,
+    /// The new snapshot.
+    pub snapshot: Arc<Snapshot>,
+    /// Names of those that went because the session keeps only so many.
+    pub pruned: Vec<String>,
 }
 
 impl Driver {
@@ -42,7 +53,7 @@ impl Driver {
         naming: Naming,
         keep_running: bool,
         report: Report,
-    ) -> Result<(Arc<Session>, Arc<Snapshot>), Failure> {
+    ) -> Result<Saved, Failure> {
         let (this, name) = (self.clone(), name.to_owned());
         self.submit(async move {
             let mut held = this.hold(&name).await?;
@@ -53,7 +64,8 @@ impl Driver {
             } else {
                 this.newest_snapshot(&held.session).ok_or_else(|| Failure::no_snapshot(&name))?
             };
-            Ok((held.session, snapshot))
+            let pruned = this.keep_newest(&mut held).await;
+            Ok(Saved { session: held.session, snapshot, pruned })
         })
         .await
     }
@@ -70,6 +82,7 @@ impl Driver {
         let done = self.carry_out(held, plan, &snapshot, report).await;
         let (image, excluded) = self.or_settle(held, done, "save").await?;
         let ready = Snapshot {
+            own_bytes: labels::own_bytes(&image),
             image_id: image.id,
             size_bytes: image.size_bytes,
             excluded,
@@ -119,9 +132,11 @@ impl Driver {
             session_name: session.name.to_string(),
             image_id: String::new(),
             created_at: now,
+            creator: Some(store::actor().unwrap_or_else(By::daemon)),
             note: naming.note,
             parent: None,
             size_bytes: 0,
+            own_bytes: None,
             excluded: Vec::new(),
             state: SnapshotState::Creating,
         };
@@ -202,21 +217,24 @@ impl Driver {
             session_name: held.session.name.to_string(),
             home: self.label(),
             note: snapshot.note.clone(),
+            creator: snapshot.creator.clone(),
+            parent: snapshot.parent.clone(),
         }
     }
 
-    /// Goes back to a snapshot: what is there is saved first, then a new container takes the old one's place.
+    /// Goes back to a snapshot: what is there is saved first, unless it is to be discarded; then a new container takes the old one's place.
     pub(super) async fn roll_back(
         &self,
         held: &mut Held,
         name: &str,
+        discard: bool,
         report: &Report,
     ) -> Result<(), Failure> {
         let target = self.own_snapshot(&held.session, name)?;
         self.end_copies(&held.session, Verb::Rollback { unsaved: true }).await;
         self.settle_held(held).await?;
         let old = self.observe(&held.session).await?;
-        let unsaved = old.is_some() && self.is_unsaved(&held.session).await?;
+        let unsaved = !discard && old.is_some() && self.is_unsaved(&held.session).await?;
         let plan = self.plan_true(held, Verb::Rollback { unsaved }).await?;
         self.require_image(&target).await?;
         if let Some(saving) = saving_part(&plan) {
@@ -247,7 +265,7 @@ impl Driver {
 
     /// Whether the container may hold files that no snapshot does: it does unless the session was saved and has not run
     /// since, and what it was saved to is still there.
-    async fn is_unsaved(&self, session: &Session) -> Result<bool, Failure> {
+    pub(super) async fn is_unsaved(&self, session: &Session) -> Result<bool, Failure> {
         let base = self.base(session).await?;
         let there = base.is_some_and(|name| self.own_snapshot(session, &name).is_ok());
         Ok(session.status != Status::Saved || !there)
@@ -294,79 +312,6 @@ impl Driver {
                 .hint(format!("abx snapshot list {}", quoted(session.name.as_str())))
                 .about(session.name.as_str())
         })
-    }
-
-    /// Deletes snapshots. All names are checked before the first is deleted.
-    ///
-    /// # Errors
-    /// As documented for `snapshot.delete`.
-    pub async fn delete_snapshots(&self, names: Vec<String>) -> Result<Vec<String>, Failure> {
-        let this = self.clone();
-        self.submit(async move {
-            for name in &names {
-                this.ready_snapshot(name)?;
-            }
-            let mut deleted = Vec::new();
-            for name in names {
-                let snapshot = this.ready_snapshot(&name)?;
-                let held = match &snapshot.session {
-                    Some(id) => this.hold_id(id).await,
-                    None => None,
-                };
-                if let Some(held) = &held {
-                    this.refuse_last(held, &snapshot).await?;
-                }
-                this.remove_snapshot(&snapshot).await?;
-                if let Some(mut held) = held {
-                    this.refresh(&mut held);
-                    this.unsave(&mut held).await?;
-                }
-                deleted.push(name);
-            }
-            Ok(deleted)
-        })
-        .await
-    }
-
-    /// A saved session whose own snapshot was deleted is a stopped one, as long as its container has the files.
-    async fn unsave(&self, held: &mut Held) -> Result<(), Failure> {
-        if held.session.status == Status::Saved
-            && self.is_unsaved(&held.session).await?
-            && self.observe(&held.session).await?.is_some()
-        {
-            self.commit(held, |s| s.status = Status::Stopped).await?;
-        }
-        Ok(())
-    }
-
-    fn ready_snapshot(&self, name: &str) -> Result<Arc<Snapshot>, Failure> {
-        let found = self.0.store.snapshot(&composed(name)).filter(|s| s.state == SnapshotState::Ready);
-        found.ok_or_else(|| Failure::no_snapshot(name))
-    }
-
-    /// The only thing that still holds a session's files is not deleted on its own.
-    async fn refuse_last(&self, held: &Held, snapshot: &Snapshot) -> Result<(), Failure> {
-        let newest = self.newest_snapshot(&held.session);
-        let last = held.session.snapshots == 1 && newest.is_some_and(|s| s.id == snapshot.id);
-        if !last || self.observe(&held.session).await?.is_some() {
-            return Ok(());
-        }
-        let name = held.session.name.as_str();
-        let text = format!("snapshot '{}' is all that is left of session '{name}'", snapshot.name);
-        Err(Failure::new(Kind::WrongState, text)
-            .hint(format!("abx session delete {}", quoted(name)))
-            .about(name))
-    }
-
-    /// Removes a snapshot's image, then its row, with the intent committed first.
-    pub(in crate::daemon) async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), Failure> {
-        let (id, gone) = (snapshot.id.clone(), snapshot.clone());
-        let marked = Snapshot { state: SnapshotState::Deleting, ..snapshot.clone() };
-        self.0.store.write(move |tx| tx.put_snapshot(&marked)).await?;
-        fault::point("snapshot.remove.before").await;
-        self.0.engine.remove_snapshot(&id).await?;
-        fault::point("snapshot.remove.after").await;
-        Ok(self.0.store.write(move |tx| orphans::drop_snapshot(tx, &gone)).await?)
     }
 
     /// Reads the row again after a change that touched more than the row.

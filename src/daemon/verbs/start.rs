@@ -151,14 +151,14 @@ impl Driver {
     /// thread of its own, and not for ever.
     async fn resolve(&self, params: StartParams) -> Result<Session, Failure> {
         let this = self.clone();
-        mounts::in_time(move || {
-            let engine_socket = this.engine_socket();
-            resolve::session(
-                &params,
-                Place { config: this.config(), guarded: &this.guarded(engine_socket.as_deref()) },
-            )
-        })
-        .await
+        mounts::in_time(move || this.resolved(&params)).await
+    }
+
+    /// The row that parameters make. Blocks where it looks at mount sources.
+    pub(super) fn resolved(&self, params: &StartParams) -> Result<Session, Failure> {
+        let engine_socket = self.engine_socket();
+        let guarded = &self.guarded(engine_socket.as_deref());
+        resolve::session(params, Place { config: self.config(), guarded })
     }
 
     /// What is never mounted.

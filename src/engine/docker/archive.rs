@@ -7,13 +7,13 @@ use futures_util::{FutureExt, StreamExt, stream};
 use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::header::CONTENT_TYPE;
-use hyper::{Request, Response};
+use hyper::{Method, Request, Response};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::api;
 use super::containers::{self, encoded};
-use super::link::{About, Link, ORDINARY, SLOW, refused};
+use super::link::{About, COMMIT, Link, ORDINARY, SLOW, refused};
 use super::observe;
 use super::snapshot::optional;
 use crate::engine::{Archive, ArchiveSource, EngineError, FileKind, PathStat, SandboxDefaults, hijack};
@@ -80,18 +80,55 @@ pub(super) async fn stat(link: &Link, id: &str, path: &str) -> Result<Option<Pat
 
 pub(super) async fn read(link: &Link, id: &str, path: &str) -> Result<Archive, EngineError> {
     let call = "read_archive";
+    let place = format!("/containers/{id}/archive?path={}", encoded(path));
+    match get(link, call, &place, SLOW).await? {
+        Ok(archive) => Ok(archive),
+        Err(answer) => Err(refusal(call, id, path, answer).await),
+    }
+}
+
+/// All files of a container but those of its mounts.
+pub(super) async fn export(link: &Link, id: &str) -> Result<Archive, EngineError> {
+    let call = "export";
+    match get(link, call, &format!("/containers/{id}/export"), SLOW).await? {
+        Ok(archive) => Ok(archive),
+        Err(answer) => Err(refusal(call, id, "/", answer).await),
+    }
+}
+
+/// Images with their layers. The engine gathers them all before it says a word.
+pub(super) async fn images(link: &Link, ids: &[&str]) -> Result<Archive, EngineError> {
+    let call = "image_archive";
+    let names: Vec<String> = ids.iter().map(|id| format!("names={}", encoded(id))).collect();
+    match get(link, call, &format!("/images/get?{}", names.join("&")), COMMIT).await? {
+        Ok(archive) => Ok(archive),
+        Err(answer) => {
+            let status = answer.status().as_u16();
+            let reference = ids.first().copied().unwrap_or_default();
+            Err(refused(call, About::Image(reference), status, hijack::error_text(answer).await))
+        }
+    }
+}
+
+/// The body of an answer, as it comes; the answer itself where it is a refusal.
+async fn get(
+    link: &Link,
+    call: &'static str,
+    place: &str,
+    patience: Duration,
+) -> Result<Result<Archive, Response<Incoming>>, EngineError> {
     let client = link.client().await?;
-    let request = Request::get(client.path(&format!("/containers/{id}/archive?path={}", encoded(path))))
+    let request = Request::get(client.path(place))
         .body(Empty::<Bytes>::new())
         .map_err(|error| EngineError::Failed { call, text: error.to_string() })?;
-    let answer = timeout(SLOW, hijack::send(&client.candidate.address, request)).await;
-    let answer = answer.map_err(|_| EngineError::Timeout { call, after: SLOW })?;
+    let answer = timeout(patience, hijack::send(&client.candidate.address, request)).await;
+    let answer = answer.map_err(|_| EngineError::Timeout { call, after: patience })?;
     let answer = answer.map_err(|error| link.broken(&client, &error.to_string()))?;
     if !answer.status().is_success() {
-        return Err(refusal(call, id, path, answer).await);
+        return Ok(Err(answer));
     }
     let body = answer.into_body().into_data_stream();
-    Ok(stream::unfold(Some(body), move |body| async move {
+    let body = stream::unfold(Some(body), move |body| async move {
         let mut body = body?;
         match timeout(STALL, body.next()).await {
             Ok(None) => None,
@@ -102,23 +139,52 @@ pub(super) async fn read(link: &Link, id: &str, path: &str) -> Result<Archive, E
             }
             Err(_) => Some((Err(EngineError::Timeout { call, after: STALL }), None)),
         }
-    })
-    .fuse()
-    .boxed())
+    });
+    Ok(Ok(body.fuse().boxed()))
 }
 
 pub(super) async fn write(
     link: &Link,
     id: &str,
     directory: &str,
-    mut archive: ArchiveSource,
+    archive: ArchiveSource,
 ) -> Result<(), EngineError> {
     let call = "write_archive";
+    let place = format!("/containers/{id}/archive?path={}&noOverwriteDirNonDir=true", encoded(directory));
+    let answer = send(link, call, (Method::PUT, &place), STALL, archive).await?;
+    if answer.status().is_success() { Ok(()) } else { Err(refusal(call, id, directory, answer).await) }
+}
+
+/// Takes images in. The engine says that it could not after it has said that all is well.
+pub(super) async fn load(link: &Link, archive: ArchiveSource) -> Result<(), EngineError> {
+    let call = "load_images";
+    let answer = send(link, call, (Method::POST, "/images/load?quiet=1"), COMMIT, archive).await?;
+    let status = answer.status();
+    let text = hijack::error_text(answer).await;
+    if !status.is_success() {
+        return Err(refused(call, About::Nothing, status.as_u16(), text));
+    }
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    match lines.into_iter().find_map(|line| line["error"].as_str().map(str::to_owned)) {
+        Some(text) => Err(EngineError::Failed { call, text }),
+        None => Ok(()),
+    }
+}
+
+/// Sends a tar stream, and gives the answer. After its end the engine may think for so long.
+async fn send(
+    link: &Link,
+    call: &'static str,
+    (method, place): (Method, &str),
+    patience: Duration,
+    mut archive: ArchiveSource,
+) -> Result<Response<Incoming>, EngineError> {
     let client = link.client().await?;
-    let path = format!("/containers/{id}/archive?path={}&noOverwriteDirNonDir=true", encoded(directory));
     let (chunks, queue) = mpsc::channel::<std::io::Result<Frame<Bytes>>>(QUEUE_CHUNKS);
     let body = stream::unfold(queue, |mut queue| async { queue.recv().await.map(|next| (next, queue)) });
-    let request = Request::put(client.path(&path))
+    let request = Request::builder()
+        .method(method)
+        .uri(client.path(place))
         .header(CONTENT_TYPE, "application/x-tar")
         .body(StreamBody::new(body))
         .map_err(|error| EngineError::Failed { call, text: error.to_string() })?;
@@ -134,7 +200,8 @@ pub(super) async fn write(
         };
         let Some(next) = next else {
             drop(chunks);
-            break timeout(STALL, answer).await.map_err(|_| late())?;
+            let late = |_| EngineError::Timeout { call, after: patience };
+            break timeout(patience, answer).await.map_err(late)?;
         };
         let ends = next.as_ref().err().map(ToString::to_string);
         tokio::select! {
@@ -150,8 +217,7 @@ pub(super) async fn write(
     if let Some(text) = own {
         return Err(EngineError::Failed { call, text });
     }
-    let answer = answer.map_err(|error| link.broken(&client, &error.to_string()))?;
-    if answer.status().is_success() { Ok(()) } else { Err(refusal(call, id, directory, answer).await) }
+    answer.map_err(|error| link.broken(&client, &error.to_string()))
 }
 
 async fn refusal(call: &'static str, id: &str, path: &str, answer: Response<Incoming>) -> EngineError {

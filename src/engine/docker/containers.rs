@@ -8,10 +8,10 @@ use hyper::{Request, Response, StatusCode};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::api::{ContainerInspectResponse, ContainerSummary};
-use super::link::{About, Link, ORDINARY, refused};
-use crate::engine::EngineError;
+use super::api::{self, ContainerInspectResponse, ContainerSummary};
+use super::link::{About, Link, ORDINARY, SLOW, refused};
 use crate::engine::hijack;
+use crate::engine::{Change, ChangeKind, EngineError};
 
 /// Longest answer that is read, in bytes: some kilobytes for each of many thousand containers.
 const MAX_ANSWER_BYTES: usize = 256 * 1024 * 1024;
@@ -111,6 +111,24 @@ pub(super) fn encoded(text: &str) -> String {
         }
     }
     all
+}
+
+/// What a container has otherwise than its image.
+pub(super) async fn changes(link: &Link, id: &str) -> Result<Vec<Change>, EngineError> {
+    let all = link
+        .call("changes", SLOW, About::Sandbox(id), |client| async move {
+            client.docker.container_changes(id).await
+        })
+        .await?;
+    let change = |seen: api::FilesystemChange| {
+        let kind = match seen.kind {
+            api::ChangeType::_0 => ChangeKind::Modified,
+            api::ChangeType::_1 => ChangeKind::Added,
+            api::ChangeType::_2 => ChangeKind::Deleted,
+        };
+        Change { kind, path: seen.path }
+    };
+    Ok(all.unwrap_or_default().into_iter().map(change).collect())
 }
 
 #[cfg(test)]

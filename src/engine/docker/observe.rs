@@ -186,7 +186,7 @@ pub(super) fn image(seen: ImageInspect) -> Image {
     Image {
         id: seen.id.unwrap_or_default(),
         size_bytes: seen.size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0),
-        layers: seen.root_fs.and_then(|fs| fs.layers).map_or(0, |layers| layers.len()),
+        layers: seen.root_fs.and_then(|fs| fs.layers).unwrap_or_default(),
         labels: ours(seen.config.and_then(|config| config.labels)),
     }
 }

@@ -43,8 +43,10 @@ pub(super) async fn commit(link: &Link, spec: &CommitSpec) -> Result<Image, Engi
             optional(client.docker.inspect_image(&base).await)
         })
         .await?;
-    let config = config(spec, found.as_ref().and_then(|image| image.config.clone()).unwrap_or_default());
-    found.map_or(Ok(()), |image| has_room(&observe::image(image)))?;
+    let base_config = found.as_ref().and_then(|image| image.config.clone()).unwrap_or_default();
+    let base = found.map(observe::image);
+    base.as_ref().map_or(Ok(()), has_room)?;
+    let config = config(spec, base_config, base.map(|image| image.size_bytes));
     let mut options = CommitContainerOptionsBuilder::new()
         .container(&spec.sandbox_id)
         .repo(labels::SNAPSHOT_REPOSITORY)
@@ -65,7 +67,7 @@ pub(super) async fn commit(link: &Link, spec: &CommitSpec) -> Result<Image, Engi
 
 /// Refuses a snapshot of what stands on too many already.
 fn has_room(base: &Image) -> Result<(), EngineError> {
-    let layers = base.layers;
+    let layers = base.layers.len();
     if layers < MAX_LAYERS {
         return Ok(());
     }
@@ -81,10 +83,10 @@ fn has_room(base: &Image) -> Result<(), EngineError> {
 ///
 /// The engine fills what is empty here from the container: a command unless there is an entrypoint, and an entrypoint
 /// unless it is there and empty. So both are always given.
-fn config(spec: &CommitSpec, base: ImageConfig) -> ContainerConfig {
+fn config(spec: &CommitSpec, base: ImageConfig, base_bytes: Option<u64>) -> ContainerConfig {
     let entrypoint = base.entrypoint.unwrap_or_default();
     ContainerConfig {
-        labels: Some(labels::snapshot(spec).into_iter().collect()),
+        labels: Some(labels::snapshot(spec, base_bytes).into_iter().collect()),
         entrypoint: Some(entrypoint),
         cmd: base.cmd,
         working_dir: Some(base.working_dir.filter(|dir| !dir.is_empty()).unwrap_or_else(|| "/".to_owned())),
@@ -297,13 +299,11 @@ fn gone(id: &str) -> EngineError {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     #[test]
     fn what_stands_on_too_many_layers_is_refused_as_a_limit() {
-        let base = |layers| Image { id: String::new(), size_bytes: 0, layers, labels: BTreeMap::new() };
+        let base = |layers| Image { layers: vec![String::new(); layers], ..Image::default() };
         has_room(&base(MAX_LAYERS - 1)).expect("one more fits");
         let refused = has_room(&base(MAX_LAYERS)).expect_err("full");
         assert!(matches!(&refused, EngineError::Limit { text } if text.contains("120 layers")), "{refused}");

@@ -1,14 +1,15 @@
 //! Files of the containers in memory. No links are followed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use serde_json::{Value, json};
 use tar::{EntryType, Header};
 
 use super::FakeEngine;
-use super::world::State;
+use super::world::{State, no_image};
 use crate::engine::{Archive, EngineError, FileKind, PathStat, SandboxDefaults};
 use crate::tarball;
 
@@ -112,6 +113,46 @@ impl State {
         }
         let bytes = Bytes::from(pack(&all).map_err(|error| failed("read_archive", &error))?);
         Ok(stream::iter([Ok(bytes)]).boxed())
+    }
+
+    /// Images have no files here: they are only listed.
+    pub(super) fn image_archive(&self, ids: &[&str]) -> Result<Archive, EngineError> {
+        if let Some(gone) = ids.iter().find(|id| self.image(id).is_none()) {
+            return Err(no_image(gone));
+        }
+        let listed = |id: &&str| json!({"Config": format!("{id}.json"), "RepoTags": null, "Layers": []});
+        let file = |name: String, content: Value| {
+            let content = content.to_string().into_bytes();
+            (name, FakeFile { kind: FileKind::File, content, mode: 0o644, owner: (0, 0) })
+        };
+        let config = |id: &&str| {
+            let labels = self.image(id).unwrap_or_default().labels;
+            file(format!("{id}.json"), json!({"rootfs": {}, "config": {"Labels": labels}}))
+        };
+        let manifest: Vec<_> = ids.iter().map(listed).collect();
+        let files: Vec<_> =
+            ids.iter().map(config).chain([file("manifest.json".to_owned(), json!(manifest))]).collect();
+        let packed = pack(&files);
+        let bytes = Bytes::from(packed.map_err(|error| failed("image_archive", &error))?);
+        Ok(stream::iter([Ok(bytes)]).boxed())
+    }
+
+    pub(super) fn load_images(&mut self, bytes: &[u8]) -> Result<(), EngineError> {
+        let files = unpack(bytes).map_err(|error| failed("load_images", &error))?;
+        let json = |place: &str| {
+            let found = files.iter().find(|(name, _)| name == place);
+            found
+                .and_then(|(_, file)| serde_json::from_slice::<Value>(&file.content).ok())
+                .unwrap_or_default()
+        };
+        for listed in json("manifest.json").as_array().into_iter().flatten() {
+            let config = json(listed["Config"].as_str().unwrap_or_default());
+            let labels = serde_json::from_value(config["config"]["Labels"].clone()).unwrap_or_default();
+            for tag in listed["RepoTags"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+                self.add_image(tag, BTreeMap::clone(&labels));
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn write_archive(

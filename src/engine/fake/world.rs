@@ -180,10 +180,17 @@ impl State {
         {
             return Ok(found.image.clone());
         }
-        let mut all = self.get(&spec.sandbox_id)?.labels.clone();
-        all.extend(labels::snapshot(spec));
+        let sandbox = self.get(&spec.sandbox_id)?.clone();
+        let base = self.images.get(&sandbox.image_id).map(|i| i.image.clone());
+        let mut all = sandbox.labels;
+        all.extend(labels::snapshot(spec, base.as_ref().map(|base| base.size_bytes)));
         let id = self.add_image(&labels::snapshot_reference(&spec.snapshot), all);
-        self.image(&id).ok_or_else(|| no_image(&id))
+        let stored = self.images.get_mut(&id).ok_or_else(|| no_image(&id))?;
+        if let Some(base) = base {
+            stored.image.size_bytes += base.size_bytes;
+            stored.image.layers.splice(0..0, base.layers);
+        }
+        Ok(stored.image.clone())
     }
 
     pub(super) fn add_image(&mut self, reference: &str, labels: BTreeMap<String, String>) -> String {
@@ -191,7 +198,7 @@ impl State {
         for other in self.images.values_mut() {
             other.references.retain(|r| r != reference);
         }
-        let image = Image { id: id.clone(), size_bytes: 1024, layers: 1, labels };
+        let image = Image { id: id.clone(), size_bytes: 1024, layers: vec![id.clone()], labels };
         self.images.insert(id.clone(), StoredImage { image, references: vec![reference.to_owned()] });
         id
     }

@@ -27,6 +27,7 @@ pub(in crate::engine) fn create_spec(name: &str) -> CreateSpec {
         image: Some("base".to_owned()),
         status: Status::Stopped,
         timeout_ms: Some(600_000),
+        keep: Some(3),
         spec: Spec {
             workspace: Some(mount("/home/me/we \"ird", "/work", false)),
             mounts: vec![mount("volume", "/v", true)],
@@ -59,6 +60,8 @@ pub(in crate::engine) fn commit_spec(sandbox_id: &str) -> CommitSpec {
         session_name: "a".to_owned(),
         home: "home".to_owned(),
         note: None,
+        creator: Some(By { client: "zed".to_owned(), pid: Some(7) }),
+        parent: Some("a-20260131".to_owned()),
     }
 }
 
@@ -112,12 +115,14 @@ fn no_value_of_the_environment_stands_in_a_label() {
 fn a_snapshots_image_rebuilds_both_rows_and_is_no_sandbox_of_the_home() {
     let spec = create_spec("a");
     let mut all = session(&spec);
-    all.extend(snapshot(&commit_spec("c1")));
+    all.extend(snapshot(&commit_spec("c1"), Some(3)));
     assert!(!format!("{all:?}").contains("/home/me"));
     assert_eq!(all[SESSION_HOME], "");
-    let image = Image { id: "sha256:2".to_owned(), size_bytes: 5, layers: 2, labels: all };
+    let image = Image { id: "sha256:2".to_owned(), size_bytes: 5, layers: Vec::new(), labels: all };
     let row = rebuild_snapshot(&image).expect("a snapshot");
     assert_eq!((row.name.as_str(), row.session_name.as_str()), ("a-20260201", "a"));
+    assert_eq!(row.creator, commit_spec("c1").creator);
+    assert_eq!((row.parent.as_deref(), row.own_bytes), (Some("a-20260131"), Some(2)));
     assert_eq!(row.created_at, Timestamp(0x0192_0000_0000));
     let saved = rebuild_from_snapshot(&image).expect("a session");
     assert_eq!((saved.id, saved.status), (spec.session.id, Status::Saved));

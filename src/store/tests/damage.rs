@@ -146,7 +146,10 @@ async fn a_database_without_our_tables_is_set_aside() {
         let place = closed().await;
         place.sql(sql);
         if sql.contains("snapshot_excluded") {
-            place.sql("INSERT INTO snapshots VALUES ('x', 'x', NULL, '', '', 1, NULL, NULL, 1, 'ready')");
+            place.sql(
+                "INSERT INTO snapshots (id, name, session_name, image_id, created_at, size_bytes, state)
+                 VALUES ('x', 'x', '', '', 1, 1, 'ready')",
+            );
         }
         is_set_aside(&place).await;
     }

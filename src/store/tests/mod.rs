@@ -99,9 +99,11 @@ fn snapshot(n: usize, of: usize) -> Snapshot {
         session_name: format!("s{of}"),
         image_id: format!("sha256:{n}"),
         created_at: Timestamp(2_000_000 + i64::try_from(n).expect("small")),
+        creator: None,
         note: None,
         parent: None,
         size_bytes: 1 << 20,
+        own_bytes: None,
         excluded: Vec::new(),
         state: SnapshotState::Ready,
     }

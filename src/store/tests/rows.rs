@@ -7,6 +7,7 @@ use proptest::sample::select;
 
 use super::*;
 use crate::model::attention::{Attention, Noted, Source};
+use crate::model::event::By;
 use crate::model::session::{
     Excluded, External, Limits, Mount, Network, Operation, Port, Profile, Reason, Runtime, Secret,
 };
@@ -64,6 +65,8 @@ async fn every_field_comes_back() {
     let row = store.insert(full()).await.expect("insert");
     assert_eq!(*row, full());
     let snapshot = Snapshot {
+        creator: Some(By { client: "zed".to_owned(), pid: Some(7) }),
+        own_bytes: Some(12),
         note: Some("before".to_owned()),
         parent: Some("older".to_owned()),
         state: SnapshotState::Deleting,

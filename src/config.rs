@@ -142,6 +142,7 @@ pub struct Template {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct File {
+    auto_resume: Option<bool>,
     engine: EngineSection,
     log: LogSection,
     exec: ExecSection,
@@ -194,6 +195,8 @@ pub struct Config {
     pub log: Setting<String>,
     /// Output that is kept of each command, in bytes of each stream.
     pub keep: Setting<u32>,
+    /// Whether use brings a session back that does not run.
+    pub auto_resume: Setting<bool>,
     /// Templates by name; `base` is always there.
     pub templates: BTreeMap<String, Setting<Template>>,
     /// What the files say of agents, by name; see [`Config::agent`].
@@ -217,6 +220,7 @@ impl Config {
             runtime_dir: paths::variable("XDG_RUNTIME_DIR").filter(|v| !v.is_empty()).map(PathBuf::from),
             log: Setting { value: "info".to_owned(), source: Source::Default },
             keep: Setting { value: check::KEEP_BYTES, source: Source::Default },
+            auto_resume: Setting { value: true, source: Source::Default },
             templates: BTreeMap::new(),
             agents: BTreeMap::new(),
         };
@@ -249,6 +253,9 @@ impl Config {
         }
         if let Some(keep) = file.exec.keep.and_then(|text| check::keep(&text).ok()) {
             self.keep = Setting { value: keep, source: source.clone() };
+        }
+        if let Some(auto_resume) = file.auto_resume {
+            self.auto_resume = Setting { value: auto_resume, source: source.clone() };
         }
         for (name, template) in file.templates {
             self.templates.insert(name, Setting { value: template, source: source.clone() });
@@ -290,6 +297,7 @@ impl Config {
         let mut rows = vec![
             ("log.level".to_owned(), self.log.value.clone(), self.log.source.clone()),
             ("exec.keep".to_owned(), self.keep.value.to_string(), self.keep.source.clone()),
+            ("auto_resume".to_owned(), self.auto_resume.value.to_string(), self.auto_resume.source.clone()),
         ];
         let engine = match (&self.engine, &self.docker_host, &self.docker_context) {
             (Some(engine), ..) => Some((engine.value.clone(), engine.source.clone())),

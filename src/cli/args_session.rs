@@ -56,6 +56,9 @@ pub(crate) enum SessionCommand {
     Connect {
         /// The session
         name: String,
+        /// Fail if the session does not run, rather than resume it
+        #[arg(long)]
+        no_resume: bool,
     },
     /// Freeze a session; its memory is kept
     Pause {

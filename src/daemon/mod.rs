@@ -6,6 +6,7 @@
 
 mod agents;
 mod attention;
+pub mod awake;
 pub mod caller;
 pub mod clock;
 pub mod driver;

@@ -139,6 +139,21 @@ pub struct ResumeParams {
     pub op: Option<String>,
 }
 
+/// How to connect.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ConnectParams {
+    /// The session's name; its sandbox's name is understood too.
+    pub name: String,
+    /// Whether a session that does not run is resumed first; what the daemon's configuration says (`auto_resume`, true by
+    /// default) if absent.
+    #[serde(default)]
+    pub resume: Option<bool>,
+    /// Id for progress notifications: one says that the session is being resumed.
+    #[serde(default)]
+    pub op: Option<String>,
+}
+
 /// What a session's agent is doing, as somebody says who knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

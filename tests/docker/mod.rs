@@ -2,6 +2,7 @@
 
 mod agents;
 mod attention;
+mod awake;
 mod away;
 mod caller;
 mod cli;

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use super::start;
 use crate::cli::args_session::{ListArgs, SaveArgs, SessionCommand, UpdateArgs};
-use crate::cli::context::{Context, can_ask, operation_id, understand};
+use crate::cli::context::{Context, can_ask, operation_id, refused, understand};
 use crate::cli::failure::Failure;
 use crate::cli::output::clean;
 use crate::cli::table;
@@ -15,8 +15,8 @@ use crate::proto::methods::{
     SessionResume, SessionSave, SessionStop, SessionUnpause, SessionUpdate,
 };
 use crate::proto::sessions::{
-    DeleteParams, ForkParams, ListParams, NameParams, RenameParams, ResumeParams, SaveParams, SaveResult,
-    StopParams, UpdateParams,
+    ConnectParams, DeleteParams, ForkParams, ListParams, NameParams, RenameParams, ResumeParams, SaveParams,
+    SaveResult, StopParams, UpdateParams,
 };
 use crate::proto::types::{Session, Status};
 
@@ -46,8 +46,9 @@ pub(crate) fn run(context: &Context, verb: SessionCommand) -> Result<u8, Failure
         SessionCommand::Delete { name, keep_snapshots, yes } => {
             return each(context, name, |name| delete(context, name, keep_snapshots, yes));
         }
-        SessionCommand::Connect { name } => {
-            show::<SessionConnect>(context, &NameParams { name }, |s| done(s, "connected"))?;
+        SessionCommand::Connect { name, no_resume } => {
+            let params = ConnectParams { name, resume: refused(no_resume), op: operation_id() };
+            show::<SessionConnect>(context, &params, |s| done(s, "connected"))?;
         }
         SessionCommand::Pause { name } => {
             show::<SessionPause>(context, &NameParams { name }, |s| done(s, "paused"))?;

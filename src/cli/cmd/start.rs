@@ -51,6 +51,7 @@ pub(crate) fn run(context: &Context, args: StartArgs) -> Result<u8, Failure> {
     let name = session.name;
     let detach_keys = detach::DEFAULT.parse().map_err(Failure::usage)?;
     let args = AttachArgs {
+        no_resume: false,
         name,
         terminal: MAIN_TERMINAL.to_owned(),
         agent: false,

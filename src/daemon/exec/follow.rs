@@ -56,6 +56,7 @@ impl Driver {
         if let Some((_, followed)) = self.keyed(&session, &request, wanted).await {
             return followed;
         }
+        let session = self.awake(session, request.resume, &request.report).await?;
         let mut note = None;
         let running = request.terminal.as_deref().and_then(|name| self.terminal_exec(&session, name));
         if request.agent == Some(AgentStart::Usual) && running.is_some() {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::encode::Encoded;
 use super::{App, Module, at_once, convert, later, report};
+use crate::daemon::awake::Use;
 use crate::daemon::driver::DEFAULT_GRACE;
 use crate::daemon::failure::Failure;
 use crate::daemon::framing::Prepared;
@@ -76,8 +77,10 @@ fn power(module: &mut Module) {
         let report = report(&app, Some(&asked.name), asked.op, &extensions);
         Ok(encoded(&app, &app.driver.resume(&asked.name, asked.snapshot, report).await?))
     });
-    later::<SessionConnect, _, _>(module, |asked, app, _| async move {
-        Ok(encoded(&app, &app.driver.connect(&asked.name).await?))
+    later::<SessionConnect, _, _>(module, |asked, app, extensions| async move {
+        let report = report(&app, Some(&asked.name), asked.op, &extensions);
+        let wanted = Use { session: asked.name, resume: asked.resume, report };
+        Ok(encoded(&app, &app.driver.connect(wanted).await?))
     });
     later::<SessionPause, _, _>(module, |asked, app, _| async move {
         Ok(encoded(&app, &app.driver.pause(&asked.name).await?))

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::daemon::awake::{self, Use};
 use crate::daemon::clock;
 use crate::daemon::driver::{Driver, Held, MAX_GRACE};
 use crate::daemon::failure::Failure;
@@ -60,16 +61,23 @@ impl Driver {
             let mut held = this.hold(&name).await?;
             match snapshot {
                 Some(snapshot) => this.roll_back(&mut held, &snapshot, &report).await?,
-                None => this.resume_held(&mut held).await?,
+                None => this.resume_held(&mut held, &Report::default()).await?,
             }
             Ok(held.session)
         })
         .await
     }
 
-    /// Brings a session back whose turn it is.
-    pub(in crate::daemon) async fn resume_held(&self, held: &mut Held) -> Result<(), Failure> {
+    /// Brings a session back whose turn it is, and says so before.
+    pub(in crate::daemon) async fn resume_held(
+        &self,
+        held: &mut Held,
+        report: &Report,
+    ) -> Result<(), Failure> {
         let plan = self.plan_true(held, Verb::Resume).await?;
+        if plan.operation.is_some() {
+            report.line(awake::line(&held.session));
+        }
         self.carry_to_running(held, &plan, true).await
     }
 
@@ -107,15 +115,19 @@ impl Driver {
     ///
     /// # Errors
     /// As documented for `session.connect`.
-    pub async fn connect(&self, name: &str) -> Result<Arc<Session>, Failure> {
-        let (this, name) = (self.clone(), name.to_owned());
-        self.submit(async move { this.connect_now(&name).await }).await
+    pub async fn connect(&self, wanted: impl Into<Use>) -> Result<Arc<Session>, Failure> {
+        let (this, wanted) = (self.clone(), wanted.into());
+        self.submit(async move { this.connect_now(&wanted).await }).await
     }
 
     /// As [`Driver::connect`], inside an operation that is counted already.
-    pub(super) async fn connect_now(&self, name: &str) -> Result<Arc<Session>, Failure> {
-        let mut held = self.hold(name).await?;
-        self.resume_held(&mut held).await?;
+    pub(super) async fn connect_now(&self, wanted: &Use) -> Result<Arc<Session>, Failure> {
+        let mut held = self.hold(&wanted.session).await?;
+        if self.brings_back(wanted.resume) {
+            self.resume_held(&mut held, &wanted.report).await?;
+        } else {
+            self.plan_true(&mut held, Verb::Exec).await?;
+        }
         let now = clock::now();
         self.0.usage.touch(&held.session.id);
         self.commit(&mut held, move |s| {

@@ -12,9 +12,11 @@ use crate::paths;
 
 mod agents;
 mod check;
+mod template;
 
 pub use agents::{Agent, AgentSection};
 pub use check::BadValue;
+pub use template::Template;
 
 /// The image of the built-in template.
 pub const BASE_IMAGE: &str = "debian:stable-slim";
@@ -109,34 +111,6 @@ pub enum ConfigError {
 pub struct Wrong {
     line: usize,
     why: String,
-}
-
-/// A named set of defaults for sandboxes. Absent values come from the template `base`, then from what is built in.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Template {
-    /// The image.
-    pub image: Option<String>,
-    /// CPUs.
-    pub cpus: Option<f64>,
-    /// Memory, such as `2g`.
-    pub memory: Option<String>,
-    /// Processes and threads.
-    pub pids: Option<u32>,
-    /// Environment of every command.
-    pub env: BTreeMap<String, String>,
-    /// `bridge` or `none`.
-    pub network: Option<String>,
-    /// User name or id.
-    pub user: Option<String>,
-    /// `permissive`, `moderate` or `restrictive`.
-    pub profile: Option<String>,
-    /// Timeout, such as `2h`.
-    pub timeout: Option<String>,
-    /// Idle time, such as `30m`.
-    pub idle: Option<String>,
-    /// What an attach opens: `shell` or `agent`.
-    pub attach: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -265,32 +239,6 @@ impl Config {
         }
     }
 
-    /// The template of this name with what it takes from `base`; none if there is none.
-    pub fn template(&self, name: &str) -> Option<Template> {
-        let own = self.templates.get(name)?.value.clone();
-        let base = self.templates.get(BASE).map(|base| base.value.clone()).unwrap_or_default();
-        let mut env = base.env;
-        env.extend(own.env);
-        Some(Template {
-            image: own.image.or(base.image),
-            cpus: own.cpus.or(base.cpus),
-            memory: own.memory.or(base.memory),
-            pids: own.pids.or(base.pids),
-            env,
-            network: own.network.or(base.network),
-            user: own.user.or(base.user),
-            profile: own.profile.or(base.profile),
-            timeout: own.timeout.or(base.timeout),
-            idle: own.idle.or(base.idle),
-            attach: own.attach.or(base.attach),
-        })
-    }
-
-    /// Whether an attach to a session of some template opens its agent.
-    pub fn attaches_agents(&self) -> bool {
-        self.templates.values().any(|template| template.value.attaches_agent())
-    }
-
     /// Every setting by its name in the file, for `abx doctor` and `daemon.info`: of a template what it sets itself.
     /// Environment values of templates are masked.
     pub fn explain(&self) -> Vec<(String, String, Source)> {
@@ -320,31 +268,6 @@ impl Config {
         }
         rows.extend(self.explain_agents());
         rows
-    }
-}
-
-impl Template {
-    /// Whether an attach opens the agent, and not a shell.
-    pub fn attaches_agent(&self) -> bool {
-        self.attach.as_deref() == Some("agent")
-    }
-
-    /// What it sets, by name.
-    fn explain(&self) -> Vec<(String, String)> {
-        let fields = [
-            ("image", self.image.clone()),
-            ("cpus", self.cpus.map(|n| n.to_string())),
-            ("memory", self.memory.clone()),
-            ("pids", self.pids.map(|n| n.to_string())),
-            ("network", self.network.clone()),
-            ("user", self.user.clone()),
-            ("profile", self.profile.clone()),
-            ("timeout", self.timeout.clone()),
-            ("idle", self.idle.clone()),
-            ("attach", self.attach.clone()),
-        ];
-        let set = fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
-        set.chain(self.env.keys().map(|key| (format!("env.{key}"), MASK.to_owned()))).collect()
     }
 }
 

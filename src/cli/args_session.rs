@@ -127,6 +127,9 @@ pub(crate) struct StartArgs {
     /// Stop after this long without use
     #[arg(long, value_name = "D", value_parser = parse_duration_ms)]
     pub(crate) idle: Option<u64>,
+    /// What to do then [default: the template's, else stop]
+    #[arg(long, value_name = "A", value_parser = ["stop", "pause", "save"])]
+    pub(crate) idle_action: Option<String>,
     /// Set a variable for the session's commands (K=V), or pass on this shell's (K)
     #[arg(short, long, value_name = "K=V")]
     pub(crate) env: Vec<String>,
@@ -199,7 +202,7 @@ pub(crate) struct SaveArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("what").required(true).multiple(true).args(["timeout", "idle", "meta"]))]
+#[command(group = ArgGroup::new("what").required(true).multiple(true).args(["timeout", "idle", "idle_action", "meta"]))]
 pub(crate) struct UpdateArgs {
     /// The session
     pub(crate) name: String,
@@ -209,6 +212,9 @@ pub(crate) struct UpdateArgs {
     /// Stop after this long without use; 0 is never
     #[arg(long, value_name = "D", value_parser = parse_duration_ms)]
     pub(crate) idle: Option<u64>,
+    /// What to do then
+    #[arg(long, value_name = "A", value_parser = ["stop", "pause", "save"])]
+    pub(crate) idle_action: Option<String>,
     /// Set a label; K alone removes it
     #[arg(long, value_name = "K=V")]
     pub(crate) meta: Vec<String>,

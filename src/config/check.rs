@@ -53,6 +53,7 @@ pub(super) fn template(name: &str, template: &Template) -> Result<(), BadValue> 
         ("profile", one_of(&template.profile, &profiles), "permissive, moderate or restrictive"),
         ("timeout", duration(&template.timeout), time),
         ("idle", duration(&template.idle), time),
+        ("idle_action", one_of(&template.idle_action, &["stop", "pause", "save"]), "stop, pause or save"),
         ("attach", one_of(&template.attach, &["shell", "agent"]), "shell or agent"),
     ];
     match checks.into_iter().find(|(_, good, _)| !good) {

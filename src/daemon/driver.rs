@@ -17,6 +17,7 @@ use super::exec::{Keys, Launches};
 use super::failure::Failure;
 use super::files::Copies;
 use super::guests::{self, Guests};
+use super::idle::Looking;
 use super::usage::Usage;
 use crate::config::Config;
 use crate::engine::labels::{REPLACED, SESSION_ID};
@@ -44,6 +45,8 @@ pub(super) struct Inner {
     pub(super) socket: PathBuf,
     pub(super) config: Config,
     pub(super) usage: Usage,
+    /// Sessions whose sandboxes are being looked at.
+    pub(super) looking: Looking,
     pub(super) copies: Copies,
     pub(super) launches: Launches,
     /// Commands that are asked for by their keys.
@@ -147,6 +150,7 @@ impl Driver {
             socket: socket.to_owned(),
             config,
             usage,
+            looking: Looking::default(),
             copies: Copies::default(),
             guests,
             launches: Launches::default(),
@@ -271,6 +275,7 @@ impl Driver {
         if tokio::time::timeout_at(deadline, idle).await.is_err() {
             tracing::warn!(running = *self.0.operations.borrow(), "stopping with operations under way");
         }
+        self.note_last_uses().await;
         self.0.store.close().await;
     }
 

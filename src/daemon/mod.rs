@@ -19,6 +19,7 @@ pub mod files;
 pub mod framing;
 pub mod guests;
 mod halves;
+pub mod idle;
 mod listener;
 pub mod logging;
 pub mod mounts;

@@ -73,6 +73,10 @@ impl Driver {
 
     async fn set_state(&self, held: &mut Held, change: Change) -> Result<(), Failure> {
         let now = clock::now();
+        if change.status == Status::Running && held.session.status != Status::Running {
+            // What rested was idle for long, and begins anew.
+            self.0.usage.touch(&held.session.id);
+        }
         self.commit(held, move |s| {
             let ran = matches!(s.status, Status::Running | Status::Paused);
             let runs = matches!(change.status, Status::Running | Status::Paused);

@@ -7,6 +7,7 @@ use super::failure::Failure;
 use super::mounts::{self, Guarded};
 use crate::config::{BASE_IMAGE, Config, Template, parse_duration_ms, parse_size_bytes};
 use crate::model::id::{SessionId, SessionName};
+use crate::model::idle::IdleAction;
 use crate::model::limits;
 use crate::model::session::{Limits, Mount, Network, Operation, Port, Profile, Secret, Session, Spec};
 use crate::proto::errors::Kind;
@@ -55,6 +56,14 @@ pub fn session(params: &StartParams, place: Place<'_>) -> Result<Session, Failur
         spec: spec(params, template, place)?,
         timeout_ms: chosen_duration("timeout", params.timeout_ms, template.timeout.as_deref())?,
         idle_ms: chosen_duration("idle", params.idle_ms, template.idle.as_deref())?,
+        idle_action: word(
+            "idle_action",
+            params.idle_action.as_ref().map(types::IdleAction::as_str),
+            template.idle_action.as_deref(),
+            IdleAction::from_word,
+            IdleAction::ALL.iter().map(|action| action.as_str()),
+        )?
+        .unwrap_or(IdleAction::Stop),
         agent: agent.to_owned(),
         template: template_name.to_owned(),
         image: Some(image.to_owned()),

@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::attention::Noted;
 use super::id::{SessionId, SessionName, SnapshotId, Timestamp, sandbox_name};
+use super::idle::IdleAction;
 
 macro_rules! words {
     ($(#[doc = $doc:literal])+ $name:ident { $($(#[doc = $vdoc:literal])+ $variant:ident = $text:literal,)+ }) => {
@@ -305,8 +306,10 @@ pub struct Session {
     pub expires_at: Option<Timestamp>,
     /// Milliseconds from start or resume to the stop.
     pub timeout_ms: Option<u64>,
-    /// Milliseconds without use to the stop.
+    /// Milliseconds without use to what is done then.
     pub idle_ms: Option<u64>,
+    /// What that is.
+    pub idle_action: IdleAction,
     /// Commands run.
     pub exec_count: u64,
     /// Kills for want of memory.
@@ -351,6 +354,7 @@ impl Session {
             expires_at: None,
             timeout_ms: None,
             idle_ms: None,
+            idle_action: IdleAction::Stop,
             exec_count: 0,
             oom_events: 0,
             attention: None,

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::types::{
-    Attention, Limits, Mount, Network, Port, Profile, Session, Snapshot, Status, StoreRow, WaitFor,
+    Attention, IdleAction, Limits, Mount, Network, Port, Profile, Session, Snapshot, Status, StoreRow,
+    WaitFor,
 };
 
 /// A session's name, or its sandbox's name.
@@ -40,6 +41,9 @@ pub struct StartParams {
     /// Stop after this long without use, in milliseconds; 0 is never.
     #[serde(default)]
     pub idle_ms: Option<u64>,
+    /// What to do then instead; the template's if absent.
+    #[serde(default)]
+    pub idle_action: Option<IdleAction>,
     /// Environment of every command of the session. Never written into the container's configuration.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
@@ -251,6 +255,9 @@ pub struct UpdateParams {
     /// 0 is never.
     #[serde(default)]
     pub idle_ms: Option<u64>,
+    /// What to do then.
+    #[serde(default)]
+    pub idle_action: Option<IdleAction>,
     /// Set these keys; null removes a key.
     #[serde(default)]
     pub metadata: BTreeMap<String, Option<String>>,

@@ -93,6 +93,32 @@ wire_enum! {
 }
 
 wire_enum! {
+    /// What is done to a session that was idle for long enough.
+    IdleAction {
+        /// It is stopped. The default.
+        Stop = "stop",
+        /// It is frozen, with its memory.
+        Pause = "pause",
+        /// It is saved.
+        Save = "save",
+    }
+}
+
+wire_enum! {
+    /// Why a session is not idle.
+    Busy {
+        /// A command runs.
+        Exec = "exec",
+        /// A terminal writes, or did in the last seconds.
+        Terminal = "terminal",
+        /// A client is attached, or copies files.
+        Client = "client",
+        /// Its processes use 1 % of a core or more.
+        Cpu = "cpu",
+    }
+}
+
+wire_enum! {
     /// How much a sandbox may do.
     Profile {
         /// The engine's defaults, without host namespaces.
@@ -230,9 +256,21 @@ pub struct Session {
     /// Timeout since start or resume, in milliseconds; null is never.
     #[serde(default)]
     pub timeout_ms: Option<u64>,
-    /// Idle time after which it is stopped, in milliseconds; null is never.
+    /// Idle time after which something is done to it, in milliseconds; null is never.
     #[serde(default)]
     pub idle_ms: Option<u64>,
+    /// What that is.
+    #[serde(default)]
+    pub idle_action: Option<IdleAction>,
+    /// Since when its idle time counts; null while it does not.
+    #[serde(default)]
+    pub idle_since: Option<String>,
+    /// When something will be done, if nothing is used until then.
+    #[serde(default)]
+    pub idle_at: Option<String>,
+    /// Why its idle time does not count; empty where it counts, and where it has none.
+    #[serde(default)]
+    pub busy: Vec<Busy>,
     /// Commands run in it so far.
     pub exec_count: u64,
     /// How often the kernel ended something in it for want of memory.

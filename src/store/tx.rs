@@ -310,7 +310,12 @@ impl Tx<'_> {
 
     /// Tells something that no row does.
     pub fn note(&mut self, told: Told) {
-        self.draft.note(told);
+        self.draft.note(None, told);
+    }
+
+    /// As [`Tx::note`], of a session.
+    pub fn note_of(&mut self, session: &SessionId, told: Told) {
+        self.draft.note(Some(session.clone()), told);
     }
 
     /// Writes what the changes since `mark` tell.

@@ -198,7 +198,7 @@ enum Undo {
     Exec(ExecId, Option<Arc<Exec>>),
     Meta(String, Option<String>),
     /// Something that no row tells.
-    Note(Told),
+    Note(Option<SessionId>, Told),
     /// An event was written.
     Told,
 }
@@ -251,8 +251,8 @@ impl Draft {
     }
 
     /// Notes what no row tells.
-    pub(super) fn note(&mut self, told: Told) {
-        self.undo.push(Undo::Note(told));
+    pub(super) fn note(&mut self, session: Option<SessionId>, told: Told) {
+        self.undo.push(Undo::Note(session, told));
     }
 
     /// What the changes since `mark` tell, in their order. Of a row that changed several times, the sum.
@@ -284,7 +284,14 @@ impl Draft {
                     let about = session.map(|row| About::session(row)).unwrap_or_default();
                     add(about, of_exec(old.as_deref(), new, dropped));
                 }
-                Undo::Note(told) => add(About::default(), vec![told.clone()]),
+                Undo::Note(session, told) => {
+                    let row = session.as_ref().and_then(|id| self.view.session(id));
+                    let about = row.map(|row| About::session(row)).unwrap_or_default();
+                    // There is nothing to say of a session that is gone.
+                    if session.is_none() || row.is_some() {
+                        add(about, vec![told.clone()]);
+                    }
+                }
                 Undo::Session(..) | Undo::Snapshot(..) | Undo::Exec(..) | Undo::Meta(..) | Undo::Told => {}
             }
         }
@@ -330,7 +337,7 @@ impl Draft {
                 Undo::Exec(id, old) => drop(self.view.execs.set(&id, old)),
                 Undo::Meta(key, Some(old)) => drop(self.meta.insert(key, old)),
                 Undo::Meta(key, None) => drop(self.meta.remove(&key)),
-                Undo::Note(_) => {}
+                Undo::Note(..) => {}
                 Undo::Told => drop(self.told.pop()),
             }
         }
@@ -349,7 +356,7 @@ impl Draft {
                     ended |= row.as_ref().is_none_or(|exec| exec.ended.is_some());
                     drop(published.execs.set(&id, row));
                 }
-                Undo::Meta(..) | Undo::Note(_) | Undo::Told => {}
+                Undo::Meta(..) | Undo::Note(..) | Undo::Told => {}
             }
         }
         let told = !self.told.is_empty();

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use abx::model::id::{SessionId, SessionName, SnapshotId, Timestamp};
+use abx::model::idle::IdleAction;
 use abx::model::session::{
     EngineKind, Excluded, External, Limits, Mount, Network, Operation, Port, Profile, Reason, Runtime,
     Secret, Session, Snapshot, SnapshotState, Spec, Status,
@@ -59,6 +60,7 @@ fn working() -> Session {
         expires_at: Some(Timestamp(1_769_911_200_000)),
         timeout_ms: Some(7_200_000),
         idle_ms: Some(1_800_000),
+        idle_action: IdleAction::Stop,
         exec_count: 12,
         oom_events: 1,
         attention: None,
@@ -116,6 +118,7 @@ fn fresh() -> Session {
         expires_at: None,
         timeout_ms: None,
         idle_ms: None,
+        idle_action: IdleAction::Stop,
         exec_count: 0,
         oom_events: 0,
         attention: None,

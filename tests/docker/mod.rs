@@ -14,6 +14,7 @@ mod engine;
 mod exec;
 mod execs;
 mod guest;
+mod idle;
 mod link;
 mod orphans;
 mod pid1;

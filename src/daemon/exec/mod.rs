@@ -42,6 +42,7 @@ use crate::engine::{Chunk, EngineError, ExecIo, ExecSpec, ExecState, WindowSize}
 use crate::fault;
 use crate::model::exec::Verdict;
 use crate::model::id::SessionId;
+use crate::model::idle::Busy;
 use crate::model::session::{Runtime, Session};
 use crate::model::step::{Verb, plan};
 use crate::proto::errors::Kind;
@@ -165,7 +166,8 @@ impl Driver {
 
     /// Starts a command in a session that runs, by its row.
     async fn exec_in(&self, session: Arc<Session>, request: &ExecRequest) -> Result<Live, NotLaunched> {
-        let in_use = self.0.usage.begin(&session.id);
+        let by = if request.attach { Busy::Client } else { Busy::Exec };
+        let in_use = self.0.usage.begin(&session.id, by);
         let id = uuid::Uuid::now_v7().to_string();
         self.begin_exec(&session, request, &id, &listed(request)).await?;
         fault::point("exec.noted").await;

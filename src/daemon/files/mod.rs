@@ -26,6 +26,7 @@ use super::exec::BUSY_LIMIT;
 use super::failure::{Failure, quoted};
 use super::usage::InUse;
 use crate::engine::{EngineError, FileKind, PathStat, SandboxDefaults};
+use crate::model::idle::Busy;
 use crate::model::session::{Session, Status};
 use crate::model::step::{Verb, plan};
 use crate::proto::errors::Kind;
@@ -63,7 +64,7 @@ impl Driver {
             session = self.awake(session, wanted.resume, &wanted.report).await?;
         }
         plan(&session, Verb::Files).map_err(|refusal| Failure::refused(&session, refusal))?;
-        let in_use = self.0.usage.begin(&session.id);
+        let in_use = self.0.usage.begin(&session.id, Busy::Client);
         let sandbox = session.sandbox_id.clone().ok_or_else(|| gone(&session))?;
         Ok(Files { driver: self.clone(), session, sandbox, _in_use: in_use })
     }

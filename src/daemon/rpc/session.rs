@@ -30,7 +30,7 @@ pub(super) fn register(module: &mut Module) {
 }
 
 fn encoded(app: &App, session: &Arc<Session>) -> Encoded {
-    app.encoder.one(session, app.driver.count())
+    app.encoder.one(session, app.driver.count(), app.driver.idleness(session))
 }
 
 fn read(module: &mut Module) {
@@ -53,7 +53,7 @@ fn read(module: &mut Module) {
         if let Some(agent) = &asked.agent {
             sessions.retain(|s| s.agent == *agent);
         }
-        let listed = app.encoder.many(&sessions, total);
+        let listed = app.encoder.many(&sessions, total, |session| app.driver.idleness(session));
         match extensions.get::<Prepared>() {
             Some(prepared) => {
                 prepared.leave_array(listed.into_iter().map(Encoded::into_raw).collect());
@@ -93,10 +93,10 @@ fn power(module: &mut Module) {
 fn files(module: &mut Module) {
     later::<SessionSave, _, _>(module, |asked, app, extensions| async move {
         let report = report(&app, Some(&asked.name), asked.op, &extensions);
-        let naming = Naming { name: asked.snapshot, note: asked.note };
+        let naming = Naming { name: asked.snapshot, note: asked.note, reason: None };
         let (session, snapshot) = app.driver.save(&asked.name, naming, asked.keep_running, report).await?;
         Ok(SaveResult {
-            session: convert::session(&session),
+            session: convert::session(&session, app.driver.idleness(&session)),
             snapshot: convert::snapshot(&snapshot, app.driver.session_of(&snapshot)),
         })
     });
@@ -141,7 +141,8 @@ fn attention(module: &mut Module) {
                 return Err(Failure::new(Kind::ShuttingDown, "abxd is stopping"));
             }
         };
-        let session = waited.session.as_deref().map(convert::session);
+        let session = waited.session.as_deref();
+        let session = session.map(|session| convert::session(session, app.driver.idleness(session)));
         Ok(WaitResult { reached: waited.reached, session })
     });
 }

@@ -29,7 +29,7 @@ async fn a_command_is_counted_and_its_output_and_code_come_back() {
     assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"hello"[..], &b"careful"[..]));
     assert_eq!((output.ended.code, output.ended.reason), (3, None));
     assert_eq!(world.row("a").exec_count, 1);
-    let idle = world.driver.0.usage.idle_since(&world.row("a").id, Duration::ZERO);
+    let idle = world.driver.0.usage.standing(&world.row("a").id, Duration::ZERO).since;
     assert!(idle.is_some(), "nothing runs any more");
 }
 

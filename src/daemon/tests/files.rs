@@ -275,7 +275,7 @@ async fn a_client_that_goes_away_in_the_middle_is_no_end_of_the_archive() {
     drop(copy);
     // The session is in use for as long as anything is done about the copy.
     let row = world.row("a");
-    until(|| world.driver.0.usage.idle_since(&row.id, std::time::Duration::ZERO).is_some()).await;
+    until(|| world.driver.0.usage.standing(&row.id, std::time::Duration::ZERO).since.is_some()).await;
     assert_eq!(world.engine.file(&id, "/etc/new"), None);
     assert!(world.engine.calls().iter().all(|call| !call.starts_with("write_archive")));
 }
@@ -323,7 +323,7 @@ async fn a_client_that_takes_nothing_for_long_loses_the_copy_and_is_told() {
     let row = world.row("a");
     tokio::time::pause();
     tokio::time::sleep(std::time::Duration::from_secs(20)).await;
-    until(|| world.driver.0.usage.idle_since(&row.id, std::time::Duration::ZERO).is_some()).await;
+    until(|| world.driver.0.usage.standing(&row.id, std::time::Duration::ZERO).since.is_some()).await;
     let want = ("limit".to_owned(), "nobody took the files for 30 s; the copy was ended".to_owned());
     assert_eq!(copy.error().await, want);
 }

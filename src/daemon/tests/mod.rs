@@ -8,6 +8,7 @@ mod faults;
 mod feed;
 mod files;
 mod guests;
+mod idle;
 mod imports;
 mod lifecycle;
 mod orphans;

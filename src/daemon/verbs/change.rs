@@ -10,6 +10,7 @@ use crate::daemon::resolve;
 use crate::engine::EngineError;
 use crate::fault;
 use crate::model::id::{SessionName, sandbox_name};
+use crate::model::idle::IdleAction;
 use crate::model::session::{EngineKind, Session, Status};
 use crate::proto::sessions::UpdateParams;
 use crate::store::error::StoreError;
@@ -82,6 +83,7 @@ impl Driver {
         self.submit(async move {
             let set = params.metadata.iter().filter_map(|(k, v)| Some((k.as_str(), v.as_deref()?)));
             resolve::check_metadata(set)?;
+            let action = params.idle_action.as_ref().map(|word| idle_action(word.as_str())).transpose()?;
             let mut held = this.hold(&params.name).await?;
             let now = clock::now();
             this.commit(&mut held, move |s| {
@@ -93,6 +95,7 @@ impl Driver {
                 if let Some(idle) = params.idle_ms {
                     s.idle_ms = (idle > 0).then_some(idle);
                 }
+                s.idle_action = action.unwrap_or(s.idle_action);
                 for (key, value) in params.metadata {
                     match value {
                         Some(value) => s.metadata.insert(key, value),
@@ -105,4 +108,9 @@ impl Driver {
         })
         .await
     }
+}
+
+fn idle_action(word: &str) -> Result<IdleAction, Failure> {
+    let words = IdleAction::ALL.iter().map(|action| action.as_str());
+    IdleAction::from_word(word).ok_or_else(|| Failure::word("idle_action", words))
 }

@@ -100,6 +100,7 @@ impl Driver {
         self.0.engine.unpause(&id).await?;
         fault::point("unpause.after").await;
         let now = clock::now();
+        self.0.usage.touch(&held.session.id);
         self.commit(held, move |s| {
             s.status = Status::Running;
             s.operation = None;
@@ -146,19 +147,29 @@ impl Driver {
         let (this, name) = (self.clone(), name.to_owned());
         self.submit(async move {
             let mut held = this.hold_alone(&name, Verb::Pause).await?;
-            let plan = this.plan_true(&mut held, Verb::Pause).await?;
-            let Some(operation) = plan.operation else { return Ok(held.session) };
-            this.intend(&mut held, operation).await?;
-            fault::point("pause.before").await;
-            let done = this.freeze(&held.session).await.map_err(Failure::from);
-            fault::point("pause.after").await;
-            this.or_settle(&mut held, done, "pause").await?;
-            this.commit(&mut held, |s| {
-                s.status = Status::Paused;
-                s.operation = None;
-            })
-            .await?;
+            this.pause_held(&mut held, None).await?;
             Ok(held.session)
+        })
+        .await
+    }
+
+    /// Freezes a session whose turn it is, and says why where nobody asked for it.
+    pub(in crate::daemon) async fn pause_held(
+        &self,
+        held: &mut Held,
+        reason: Option<Reason>,
+    ) -> Result<(), Failure> {
+        let plan = self.plan_true(held, Verb::Pause).await?;
+        let Some(operation) = plan.operation else { return Ok(()) };
+        self.intend(held, operation).await?;
+        fault::point("pause.before").await;
+        let done = self.freeze(&held.session).await.map_err(Failure::from);
+        fault::point("pause.after").await;
+        self.or_settle(held, done, "pause").await?;
+        self.commit(held, move |s| {
+            s.status = Status::Paused;
+            s.operation = None;
+            s.reason = reason;
         })
         .await
     }

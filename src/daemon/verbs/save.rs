@@ -26,6 +26,8 @@ pub struct Naming {
     pub name: Option<String>,
     /// The user's words.
     pub note: Option<String>,
+    /// Why the session does not run afterwards, where nobody asked for the save.
+    pub reason: Option<Reason>,
 }
 
 impl Driver {
@@ -46,16 +48,27 @@ impl Driver {
         let (this, name) = (self.clone(), name.to_owned());
         self.submit(async move {
             let mut held = this.hold(&name).await?;
-            let distinct = naming.name.is_some() || naming.note.is_some();
-            let plan = this.plan_true(&mut held, Verb::Save { keep_running, distinct }).await?;
-            let snapshot = if plan.operation.is_some() {
-                this.take_snapshot(&mut held, &plan, naming, &report).await?
-            } else {
-                this.newest_snapshot(&held.session).ok_or_else(|| Failure::no_snapshot(&name))?
-            };
+            let snapshot = this.save_held(&mut held, naming, keep_running, &report).await?;
             Ok((held.session, snapshot))
         })
         .await
+    }
+
+    /// Saves a session whose turn it is.
+    pub(in crate::daemon) async fn save_held(
+        &self,
+        held: &mut Held,
+        naming: Naming,
+        keep_running: bool,
+        report: &Report,
+    ) -> Result<Arc<Snapshot>, Failure> {
+        let distinct = naming.name.is_some() || naming.note.is_some();
+        let plan = self.plan_true(held, Verb::Save { keep_running, distinct }).await?;
+        if plan.operation.is_some() {
+            return self.take_snapshot(held, &plan, naming, report).await;
+        }
+        let name = held.session.name.as_str();
+        self.newest_snapshot(&held.session).ok_or_else(|| Failure::no_snapshot(name))
     }
 
     /// Carries out a plan that takes a snapshot.
@@ -66,6 +79,7 @@ impl Driver {
         naming: Naming,
         report: &Report,
     ) -> Result<Arc<Snapshot>, Failure> {
+        let reason = naming.reason.unwrap_or(Reason::User);
         let snapshot = self.intend_snapshot(held, plan, naming).await?;
         let done = self.carry_out(held, plan, &snapshot, report).await;
         let (image, excluded) = self.or_settle(held, done, "save").await?;
@@ -89,7 +103,7 @@ impl Driver {
                 session.operation = None;
                 if session.status != ends_in {
                     session.status = ends_in;
-                    session.reason = Some(Reason::User);
+                    session.reason = Some(reason);
                 }
                 if ends_in != Status::Running {
                     session.expires_at = None;
@@ -221,7 +235,7 @@ impl Driver {
         self.require_image(&target).await?;
         if let Some(saving) = saving_part(&plan) {
             let note = Some(format!("before going back to {name}"));
-            self.take_snapshot(held, &saving, Naming { name: None, note }, report).await?;
+            self.take_snapshot(held, &saving, Naming { note, ..Naming::default() }, report).await?;
         }
         self.intend(held, Operation::Resume).await?;
         if let Some(old) = &old {

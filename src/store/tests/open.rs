@@ -4,6 +4,9 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 
+/// A format that this abx does not know yet.
+const NEWER: u32 = super::schema::FORMAT + 1;
+
 #[tokio::test]
 async fn a_new_table_and_its_log_are_for_this_user_alone() {
     let place = Place::new();
@@ -25,7 +28,7 @@ async fn a_newer_format_is_refused_and_no_byte_changes() {
     let store = place.open();
     store.insert(session(1)).await.expect("insert");
     store.close().await;
-    let (known, newer) = (super::schema::FORMAT, super::schema::FORMAT + 1);
+    let (known, newer) = (super::schema::FORMAT, NEWER);
     place.sql(&format!("PRAGMA user_version = {newer}; CREATE TABLE future (x)"));
     let (files, bytes) = (place.files(), fs::read(place.path()).expect("read"));
     let error = Store::open(&place.path()).expect_err("refused");
@@ -40,13 +43,13 @@ async fn a_newer_format_in_the_log_is_refused_as_well() {
     let (running, place) = (Place::new(), Place::new());
     running.open().close().await;
     let conn = rusqlite::Connection::open(running.path()).expect("open");
-    conn.execute_batch("PRAGMA user_version = 7").expect("raise");
+    conn.execute_batch(&format!("PRAGMA user_version = {NEWER}")).expect("raise");
     copy_as_is(&running.path(), &place.path());
     let read = || ["", "-wal"].map(|suffix| fs::read(beside(&place.path(), suffix)).expect("read"));
     let bytes = read();
     assert!(!bytes[1].is_empty(), "the log has it");
     let error = Store::open(&place.path()).expect_err("refused");
-    assert!(matches!(error, StoreError::Newer { found: 7, .. }), "{error:?}");
+    assert!(matches!(error, StoreError::Newer { found, .. } if found == NEWER), "{error:?}");
     assert!(read() == bytes);
 }
 
@@ -139,12 +142,13 @@ async fn a_newer_format_is_refused_untouched_without_shared_memory_too() {
     let (running, place) = (Place::new(), Place::new());
     running.open().close().await;
     let conn = rusqlite::Connection::open(running.path()).expect("open");
-    conn.execute_batch("PRAGMA user_version = 7").expect("raise");
+    conn.execute_batch(&format!("PRAGMA user_version = {NEWER}")).expect("raise");
     copy_as_is(&running.path(), &place.path());
     let read = || ["", "-wal"].map(|suffix| fs::read(beside(&place.path(), suffix)).expect("read"));
     let bytes = read();
     let options = Options { vfs: Some("unix-dotfile"), ..Options::default() };
-    assert!(matches!(Store::open_with(&place.path(), options), Err(StoreError::Newer { found: 7, .. })));
+    let refused = Store::open_with(&place.path(), options);
+    assert!(matches!(refused, Err(StoreError::Newer { found, .. }) if found == NEWER));
     assert!(read() == bytes);
 }
 

@@ -15,7 +15,7 @@ mod check;
 mod template;
 
 pub use agents::{Agent, AgentSection};
-pub use check::BadValue;
+pub use check::{BadValue, OnBoot};
 pub use template::Template;
 
 /// The image of the built-in template.
@@ -117,6 +117,7 @@ pub struct Wrong {
 #[serde(deny_unknown_fields, default)]
 struct File {
     auto_resume: Option<bool>,
+    on_boot: Option<String>,
     engine: EngineSection,
     log: LogSection,
     exec: ExecSection,
@@ -171,6 +172,8 @@ pub struct Config {
     pub keep: Setting<u32>,
     /// Whether use brings a session back that does not run.
     pub auto_resume: Setting<bool>,
+    /// Whether sessions that ran when the engine went come back with it, unless they say so themselves.
+    pub on_boot: Setting<OnBoot>,
     /// Templates by name; `base` is always there.
     pub templates: BTreeMap<String, Setting<Template>>,
     /// What the files say of agents, by name; see [`Config::agent`].
@@ -195,6 +198,7 @@ impl Config {
             log: Setting { value: "info".to_owned(), source: Source::Default },
             keep: Setting { value: check::KEEP_BYTES, source: Source::Default },
             auto_resume: Setting { value: true, source: Source::Default },
+            on_boot: Setting { value: OnBoot::Stopped, source: Source::Default },
             templates: BTreeMap::new(),
             agents: BTreeMap::new(),
         };
@@ -231,6 +235,9 @@ impl Config {
         if let Some(auto_resume) = file.auto_resume {
             self.auto_resume = Setting { value: auto_resume, source: source.clone() };
         }
+        if let Some(on_boot) = file.on_boot.and_then(|word| check::on_boot(&word).ok()) {
+            self.on_boot = Setting { value: on_boot, source: source.clone() };
+        }
         for (name, template) in file.templates {
             self.templates.insert(name, Setting { value: template, source: source.clone() });
         }
@@ -247,6 +254,11 @@ impl Config {
             ("exec.keep".to_owned(), self.keep.value.to_string(), self.keep.source.clone()),
             ("auto_resume".to_owned(), self.auto_resume.value.to_string(), self.auto_resume.source.clone()),
         ];
+        rows.push((
+            "on_boot".to_owned(),
+            self.on_boot.value.as_str().to_owned(),
+            self.on_boot.source.clone(),
+        ));
         let engine = match (&self.engine, &self.docker_host, &self.docker_context) {
             (Some(engine), ..) => Some((engine.value.clone(), engine.source.clone())),
             (None, Some(host), _) => Some((host.clone(), Source::Environment("DOCKER_HOST"))),
@@ -296,6 +308,9 @@ fn read(path: &Path) -> Result<Option<File>, ConfigError> {
     }
     for (name, agent) in &file.agents {
         agents::check(name, agent).map_err(bad)?;
+    }
+    if let Some(word) = &file.on_boot {
+        check::on_boot(word).map_err(bad)?;
     }
     if let Some(keep) = &file.exec.keep {
         check::keep(keep).map_err(bad)?;

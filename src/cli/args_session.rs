@@ -130,6 +130,9 @@ pub(crate) struct StartArgs {
     /// What to do then [default: the template's, else stop]
     #[arg(long, value_name = "A", value_parser = ["stop", "pause", "save"])]
     pub(crate) idle_action: Option<String>,
+    /// What becomes of it when the engine or the machine went down: come back, or stay stopped
+    #[arg(long, value_name = "W", value_parser = ["resume", "stopped"])]
+    pub(crate) on_boot: Option<String>,
     /// Set a variable for the session's commands (K=V), or pass on this shell's (K)
     #[arg(short, long, value_name = "K=V")]
     pub(crate) env: Vec<String>,
@@ -202,7 +205,7 @@ pub(crate) struct SaveArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("what").required(true).multiple(true).args(["timeout", "idle", "idle_action", "meta"]))]
+#[command(group = ArgGroup::new("what").required(true).multiple(true).args(["timeout", "idle", "idle_action", "on_boot", "meta"]))]
 pub(crate) struct UpdateArgs {
     /// The session
     pub(crate) name: String,
@@ -215,6 +218,9 @@ pub(crate) struct UpdateArgs {
     /// What to do then
     #[arg(long, value_name = "A", value_parser = ["stop", "pause", "save"])]
     pub(crate) idle_action: Option<String>,
+    /// What becomes of it when the engine or the machine went down
+    #[arg(long, value_name = "W", value_parser = ["resume", "stopped"])]
+    pub(crate) on_boot: Option<String>,
     /// Set a label; K alone removes it
     #[arg(long, value_name = "K=V")]
     pub(crate) meta: Vec<String>,

@@ -259,6 +259,7 @@ pub(crate) fn details(session: &Session, now: Timestamp) -> String {
     add("timeout", session.timeout_ms.filter(|ms| *ms > 0).map(length));
     add("expires", session.expires_at.clone());
     add("idle", session.idle_ms.filter(|ms| *ms > 0).map(|ms| idle(session, ms)));
+    add("on boot", session.on_boot.as_ref().map(|word| word.as_str().to_owned()));
     add("idle since", session.idle_since.clone());
     add("idle at", session.idle_at.clone());
     let busy: Vec<&str> = session.busy.iter().map(|why| why.as_str()).collect();

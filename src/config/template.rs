@@ -32,6 +32,8 @@ pub struct Template {
     pub idle: Option<String>,
     /// What is done then: `stop`, `pause` or `save`.
     pub idle_action: Option<String>,
+    /// What becomes of it after its engine went: `resume` or `stopped`.
+    pub on_boot: Option<String>,
     /// What an attach opens: `shell` or `agent`.
     pub attach: Option<String>,
 }
@@ -55,6 +57,7 @@ impl Config {
             timeout: own.timeout.or(base.timeout),
             idle: own.idle.or(base.idle),
             idle_action: own.idle_action.or(base.idle_action),
+            on_boot: own.on_boot.or(base.on_boot),
             attach: own.attach.or(base.attach),
         })
     }
@@ -84,6 +87,7 @@ impl Template {
             ("timeout", self.timeout.clone()),
             ("idle", self.idle.clone()),
             ("idle_action", self.idle_action.clone()),
+            ("on_boot", self.on_boot.clone()),
             ("attach", self.attach.clone()),
         ];
         let set = fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));

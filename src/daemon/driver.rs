@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -56,6 +57,8 @@ pub(super) struct Inner {
     pub(super) deadlines: Notify,
     /// Wakes the watcher to compare every row with the engine.
     pub(super) compare: Notify,
+    /// Whether the engine was away since the rows were last compared with it.
+    pub(super) away: AtomicBool,
     /// Wakes whoever has something for a sandbox that was frozen.
     pub(super) thawed: Notify,
     /// Steps of operations, to those who subscribed to them.
@@ -157,6 +160,7 @@ impl Driver {
             keys: Keys::default(),
             deadlines: Notify::new(),
             compare: Notify::new(),
+            away: AtomicBool::new(false),
             thawed: Notify::new(),
             progress: broadcast::Sender::new(PROGRESS),
             engine_state: RwLock::default(),

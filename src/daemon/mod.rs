@@ -7,6 +7,7 @@
 mod agents;
 mod attention;
 pub mod awake;
+mod boot;
 pub mod caller;
 pub mod clock;
 pub mod driver;

@@ -9,6 +9,7 @@ use crate::config::{BASE_IMAGE, Config, Template, parse_duration_ms, parse_size_
 use crate::model::id::{SessionId, SessionName};
 use crate::model::idle::IdleAction;
 use crate::model::limits;
+use crate::model::reconcile::OnBoot;
 use crate::model::session::{Limits, Mount, Network, Operation, Port, Profile, Secret, Session, Spec};
 use crate::proto::errors::Kind;
 use crate::proto::sessions::StartParams;
@@ -64,6 +65,13 @@ pub fn session(params: &StartParams, place: Place<'_>) -> Result<Session, Failur
             IdleAction::ALL.iter().map(|action| action.as_str()),
         )?
         .unwrap_or(IdleAction::Stop),
+        on_boot: word(
+            "on_boot",
+            params.on_boot.as_ref().map(types::OnBoot::as_str),
+            template.on_boot.as_deref(),
+            OnBoot::from_word,
+            OnBoot::ALL.iter().map(|word| word.as_str()),
+        )?,
         agent: agent.to_owned(),
         template: template_name.to_owned(),
         image: Some(image.to_owned()),

@@ -47,6 +47,7 @@ pub(super) async fn build(home: &Home, config: Config, shutdown: &Shutdown) -> R
     let driver = Driver::new(store, engine, home.root(), home.socket(), config);
     let data = vec![("version", Fact::Text(VERSION.to_owned()))];
     driver.note(Told { kind: EventKind::DaemonStarted, data }).await;
+    driver.note_life(None).await;
     driver.listen_for_sandboxes();
     if lost {
         make_again(&driver, had_table).await;

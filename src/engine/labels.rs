@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use super::{CommitSpec, CreateSpec, Image, Observed};
 use crate::model::id::{SessionId, SessionName, SnapshotId, Timestamp, sandbox_name};
 use crate::model::idle::IdleAction;
+use crate::model::reconcile::OnBoot;
 use crate::model::session::{
     Limits, Network, Port, Profile, Runtime, Session, Snapshot, SnapshotState, Spec, Status,
 };
@@ -34,6 +35,8 @@ pub const SESSION_CREATED_AT: &str = "dev.abx.session.created_at";
 pub const SESSION_TIMEOUT_MS: &str = "dev.abx.session.timeout_ms";
 /// Milliseconds.
 pub const SESSION_IDLE_MS: &str = "dev.abx.session.idle_ms";
+/// What becomes of it after its engine went.
+pub const SESSION_ON_BOOT: &str = "dev.abx.session.on_boot";
 /// What is done when it has run out.
 pub const SESSION_IDLE_ACTION: &str = "dev.abx.session.idle_action";
 /// JSON object of strings.
@@ -109,6 +112,7 @@ pub fn session(spec: &CreateSpec) -> BTreeMap<String, String> {
         (SESSION_CREATED_AT, session.created_at.0.to_string()),
         (SESSION_TIMEOUT_MS, number(session.timeout_ms)),
         (SESSION_IDLE_MS, number(session.idle_ms)),
+        (SESSION_ON_BOOT, session.on_boot.map(|word| word.as_str().to_owned()).unwrap_or_default()),
         (SESSION_IDLE_ACTION, session.idle_action.as_str().to_owned()),
         (SESSION_METADATA, json!(session.metadata).to_string()),
         (SESSION_WORKSPACE_TARGET, workspace.map(|w| w.target.clone()).unwrap_or_default()),
@@ -239,6 +243,7 @@ fn from_labels(labels: &BTreeMap<String, String>) -> Option<Session> {
         status: Status::Stopped,
         timeout_ms: number(SESSION_TIMEOUT_MS),
         idle_ms: number(SESSION_IDLE_MS),
+        on_boot: text(SESSION_ON_BOOT).and_then(|word| OnBoot::from_word(&word)),
         idle_action: text(SESSION_IDLE_ACTION)
             .and_then(|word| IdleAction::from_word(&word))
             .unwrap_or(IdleAction::Stop),

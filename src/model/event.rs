@@ -213,6 +213,7 @@ fn other_fields(old: &Session, new: &Session) -> Vec<String> {
         ("timeout_ms", old.timeout_ms != new.timeout_ms),
         ("idle_ms", old.idle_ms != new.idle_ms),
         ("idle_action", old.idle_action != new.idle_action),
+        ("on_boot", old.on_boot != new.on_boot),
         ("snapshots", (&old.snapshot, old.snapshots) != (&new.snapshot, new.snapshots)),
         ("ports", old.spec.ports != new.spec.ports),
         ("limits", old.spec.limits != new.spec.limits),

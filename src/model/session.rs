@@ -6,6 +6,7 @@ use std::fmt;
 use super::attention::Noted;
 use super::id::{SessionId, SessionName, SnapshotId, Timestamp, sandbox_name};
 use super::idle::IdleAction;
+use super::reconcile::OnBoot;
 
 macro_rules! words {
     ($(#[doc = $doc:literal])+ $name:ident { $($(#[doc = $vdoc:literal])+ $variant:ident = $text:literal,)+ }) => {
@@ -310,6 +311,8 @@ pub struct Session {
     pub idle_ms: Option<u64>,
     /// What that is.
     pub idle_action: IdleAction,
+    /// What becomes of it after its engine went; none leaves that to the configuration.
+    pub on_boot: Option<OnBoot>,
     /// Commands run.
     pub exec_count: u64,
     /// Kills for want of memory.
@@ -355,6 +358,7 @@ impl Session {
             timeout_ms: None,
             idle_ms: None,
             idle_action: IdleAction::Stop,
+            on_boot: None,
             exec_count: 0,
             oom_events: 0,
             attention: None,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::types::{
-    Attention, IdleAction, Limits, Mount, Network, Port, Profile, Session, Snapshot, Status, StoreRow,
-    WaitFor,
+    Attention, IdleAction, Limits, Mount, Network, OnBoot, Port, Profile, Session, Snapshot, Status,
+    StoreRow, WaitFor,
 };
 
 /// A session's name, or its sandbox's name.
@@ -44,6 +44,9 @@ pub struct StartParams {
     /// What to do then instead; the template's if absent.
     #[serde(default)]
     pub idle_action: Option<IdleAction>,
+    /// What becomes of it after its engine went; the template's, else the configuration's if absent.
+    #[serde(default)]
+    pub on_boot: Option<OnBoot>,
     /// Environment of every command of the session. Never written into the container's configuration.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
@@ -258,6 +261,9 @@ pub struct UpdateParams {
     /// What to do then.
     #[serde(default)]
     pub idle_action: Option<IdleAction>,
+    /// What becomes of it after its engine went.
+    #[serde(default)]
+    pub on_boot: Option<OnBoot>,
     /// Set these keys; null removes a key.
     #[serde(default)]
     pub metadata: BTreeMap<String, Option<String>>,

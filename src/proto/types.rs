@@ -38,6 +38,10 @@ macro_rules! wire_enum {
     };
 }
 
+mod rest;
+
+pub use rest::{Busy, IdleAction, OnBoot};
+
 wire_enum! {
     /// What state a session is in.
     Status {
@@ -89,32 +93,6 @@ wire_enum! {
         Engine = "engine",
         /// Its container was removed outside abx.
         Removed = "removed",
-    }
-}
-
-wire_enum! {
-    /// What is done to a session that was idle for long enough.
-    IdleAction {
-        /// It is stopped. The default.
-        Stop = "stop",
-        /// It is frozen, with its memory.
-        Pause = "pause",
-        /// It is saved.
-        Save = "save",
-    }
-}
-
-wire_enum! {
-    /// Why a session is not idle.
-    Busy {
-        /// A command runs.
-        Exec = "exec",
-        /// A terminal writes, or did in the last seconds.
-        Terminal = "terminal",
-        /// A client is attached, or copies files.
-        Client = "client",
-        /// Its processes use 1 % of a core or more.
-        Cpu = "cpu",
     }
 }
 
@@ -262,6 +240,9 @@ pub struct Session {
     /// What that is.
     #[serde(default)]
     pub idle_action: Option<IdleAction>,
+    /// What becomes of it after its engine went, if that is another than the configuration says.
+    #[serde(default)]
+    pub on_boot: Option<OnBoot>,
     /// Since when its idle time counts; null while it does not.
     #[serde(default)]
     pub idle_since: Option<String>,

@@ -13,7 +13,7 @@ pub(super) const FORMAT: u32 = MIGRATIONS.len() as u32;
 
 /// Each brings a table of format `index` to `index + 1`, in one transaction. An entry that was released never
 /// changes: tables out there were made by it.
-pub(super) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, IDLE_ACTION];
+pub(super) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, IDLE_ACTION, ON_BOOT];
 
 /// How long a connection waits for another process's lock before it answers `Busy`. Only a stray SQLite shell can
 /// hold one, and such a statement is short.
@@ -170,6 +170,9 @@ ALTER TABLE sessions ADD COLUMN attention_at INTEGER;
 
 /// What is done to a session that was idle for long enough.
 const IDLE_ACTION: &str = "ALTER TABLE sessions ADD COLUMN idle_action TEXT NOT NULL DEFAULT 'stop';";
+
+/// What becomes of a session after its engine went.
+const ON_BOOT: &str = "ALTER TABLE sessions ADD COLUMN on_boot TEXT;";
 
 /// Sets what every connection needs, whether it reads or writes: `wait` is its patience with locks. Touches no file.
 pub(super) fn configure(conn: &Connection, wait: Duration) -> rusqlite::Result<()> {

@@ -4,6 +4,7 @@ mod agents;
 mod attention;
 mod awake;
 mod away;
+mod boot;
 mod caller;
 mod cli;
 mod cp;

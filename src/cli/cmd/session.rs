@@ -18,7 +18,7 @@ use crate::proto::sessions::{
     ConnectParams, DeleteParams, ForkParams, ListParams, NameParams, RenameParams, ResumeParams, SaveParams,
     SaveResult, StopParams, UpdateParams,
 };
-use crate::proto::types::{IdleAction, Session, Status};
+use crate::proto::types::{IdleAction, OnBoot, Session, Status};
 
 /// Runs a session verb.
 pub(crate) fn run(context: &Context, verb: SessionCommand) -> Result<u8, Failure> {
@@ -272,6 +272,7 @@ fn update_params(args: UpdateArgs) -> Result<UpdateParams, String> {
         timeout_ms: args.timeout,
         idle_ms: args.idle,
         idle_action: args.idle_action.as_deref().map(IdleAction::from_word),
+        on_boot: args.on_boot.as_deref().map(OnBoot::from_word),
         ..UpdateParams::default()
     };
     for pair in args.meta {
@@ -322,6 +323,7 @@ mod tests {
             timeout: Some(0),
             idle: None,
             idle_action: None,
+            on_boot: None,
             meta: vec!["a=b=c".to_owned(), "gone".to_owned()],
         };
         let params = update_params(args).expect("valid");

@@ -26,6 +26,7 @@ pub(crate) fn session(name: &str) -> Session {
         timeout_ms: None,
         idle_ms: None,
         idle_action: None,
+        on_boot: None,
         idle_since: None,
         idle_at: None,
         busy: Vec::new(),

@@ -37,6 +37,7 @@ pub fn session(session: &Session, idleness: Option<Idleness>) -> types::Session 
         timeout_ms: session.timeout_ms,
         idle_ms: session.idle_ms,
         idle_action: Some(types::IdleAction::from_word(session.idle_action.as_str())),
+        on_boot: session.on_boot.map(|word| types::OnBoot::from_word(word.as_str())),
         idle_since: since.map(clock::rfc3339),
         idle_at: due.map(clock::rfc3339),
         busy: busy.into_iter().map(|why| types::Busy::from_word(why.as_str())).collect(),

@@ -7,7 +7,7 @@ use super::encode::Encoded;
 use super::{App, Module, at_once, convert, later, report};
 use crate::daemon::awake::Use;
 use crate::daemon::driver::DEFAULT_GRACE;
-use crate::daemon::failure::Failure;
+use crate::daemon::failure::{Failure, known};
 use crate::daemon::framing::Prepared;
 use crate::daemon::verbs::save::Naming;
 use crate::model::attention::Attention;
@@ -145,9 +145,4 @@ fn attention(module: &mut Module) {
         let session = session.map(|session| convert::session(session, app.driver.idleness(session)));
         Ok(WaitResult { reached: waited.reached, session })
     });
-}
-
-fn known<T: Copy>(field: &str, word: &str, all: &[T], name: fn(T) -> &'static str) -> Result<T, Failure> {
-    let found = all.iter().copied().find(|one| name(*one) == word);
-    found.ok_or_else(|| Failure::word(field, all.iter().copied().map(name)))
 }

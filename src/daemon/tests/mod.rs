@@ -3,6 +3,7 @@
 mod agents;
 mod attention;
 mod awake;
+mod boot;
 mod execs;
 mod faults;
 mod feed;

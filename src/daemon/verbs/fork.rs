@@ -88,6 +88,7 @@ fn forked(source: &Session, name: SessionName) -> Session {
         timeout_ms: source.timeout_ms,
         idle_ms: source.idle_ms,
         idle_action: source.idle_action,
+        on_boot: source.on_boot,
         spec,
         metadata: source.metadata.clone(),
         ..Session::new(id, name, clock::now())

@@ -12,9 +12,11 @@ use crate::paths;
 
 mod agents;
 mod check;
+mod template;
 
 pub use agents::{Agent, AgentSection};
-pub use check::BadValue;
+pub use check::{BadValue, OnBoot};
+pub use template::Template;
 
 /// The image of the built-in template.
 pub const BASE_IMAGE: &str = "debian:stable-slim";
@@ -111,39 +113,11 @@ pub struct Wrong {
     why: String,
 }
 
-/// A named set of defaults for sandboxes. Absent values come from the template `base`, then from what is built in.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Template {
-    /// The image.
-    pub image: Option<String>,
-    /// CPUs.
-    pub cpus: Option<f64>,
-    /// Memory, such as `2g`.
-    pub memory: Option<String>,
-    /// Processes and threads.
-    pub pids: Option<u32>,
-    /// Environment of every command.
-    pub env: BTreeMap<String, String>,
-    /// `bridge` or `none`.
-    pub network: Option<String>,
-    /// User name or id.
-    pub user: Option<String>,
-    /// `permissive`, `moderate` or `restrictive`.
-    pub profile: Option<String>,
-    /// Timeout, such as `2h`.
-    pub timeout: Option<String>,
-    /// Idle time, such as `30m`.
-    pub idle: Option<String>,
-    /// Snapshots that stay after a save; 0 for all.
-    pub keep: Option<u32>,
-    /// What an attach opens: `shell` or `agent`.
-    pub attach: Option<String>,
-}
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct File {
+    auto_resume: Option<bool>,
+    on_boot: Option<String>,
     engine: EngineSection,
     log: LogSection,
     exec: ExecSection,
@@ -196,6 +170,10 @@ pub struct Config {
     pub log: Setting<String>,
     /// Output that is kept of each command, in bytes of each stream.
     pub keep: Setting<u32>,
+    /// Whether use brings a session back that does not run.
+    pub auto_resume: Setting<bool>,
+    /// Whether sessions that ran when the engine went come back with it, unless they say so themselves.
+    pub on_boot: Setting<OnBoot>,
     /// Templates by name; `base` is always there.
     pub templates: BTreeMap<String, Setting<Template>>,
     /// What the files say of agents, by name; see [`Config::agent`].
@@ -219,6 +197,8 @@ impl Config {
             runtime_dir: paths::variable("XDG_RUNTIME_DIR").filter(|v| !v.is_empty()).map(PathBuf::from),
             log: Setting { value: "info".to_owned(), source: Source::Default },
             keep: Setting { value: check::KEEP_BYTES, source: Source::Default },
+            auto_resume: Setting { value: true, source: Source::Default },
+            on_boot: Setting { value: OnBoot::Stopped, source: Source::Default },
             templates: BTreeMap::new(),
             agents: BTreeMap::new(),
         };
@@ -252,6 +232,12 @@ impl Config {
         if let Some(keep) = file.exec.keep.and_then(|text| check::keep(&text).ok()) {
             self.keep = Setting { value: keep, source: source.clone() };
         }
+        if let Some(auto_resume) = file.auto_resume {
+            self.auto_resume = Setting { value: auto_resume, source: source.clone() };
+        }
+        if let Some(on_boot) = file.on_boot.and_then(|word| check::on_boot(&word).ok()) {
+            self.on_boot = Setting { value: on_boot, source: source.clone() };
+        }
         for (name, template) in file.templates {
             self.templates.insert(name, Setting { value: template, source: source.clone() });
         }
@@ -260,40 +246,19 @@ impl Config {
         }
     }
 
-    /// The template of this name with what it takes from `base`; none if there is none.
-    pub fn template(&self, name: &str) -> Option<Template> {
-        let own = self.templates.get(name)?.value.clone();
-        let base = self.templates.get(BASE).map(|base| base.value.clone()).unwrap_or_default();
-        let mut env = base.env;
-        env.extend(own.env);
-        Some(Template {
-            image: own.image.or(base.image),
-            cpus: own.cpus.or(base.cpus),
-            memory: own.memory.or(base.memory),
-            pids: own.pids.or(base.pids),
-            env,
-            network: own.network.or(base.network),
-            user: own.user.or(base.user),
-            profile: own.profile.or(base.profile),
-            timeout: own.timeout.or(base.timeout),
-            idle: own.idle.or(base.idle),
-            keep: own.keep.or(base.keep),
-            attach: own.attach.or(base.attach),
-        })
-    }
-
-    /// Whether an attach to a session of some template opens its agent.
-    pub fn attaches_agents(&self) -> bool {
-        self.templates.values().any(|template| template.value.attaches_agent())
-    }
-
     /// Every setting by its name in the file, for `abx doctor` and `daemon.info`: of a template what it sets itself.
     /// Environment values of templates are masked.
     pub fn explain(&self) -> Vec<(String, String, Source)> {
         let mut rows = vec![
             ("log.level".to_owned(), self.log.value.clone(), self.log.source.clone()),
             ("exec.keep".to_owned(), self.keep.value.to_string(), self.keep.source.clone()),
+            ("auto_resume".to_owned(), self.auto_resume.value.to_string(), self.auto_resume.source.clone()),
         ];
+        rows.push((
+            "on_boot".to_owned(),
+            self.on_boot.value.as_str().to_owned(),
+            self.on_boot.source.clone(),
+        ));
         let engine = match (&self.engine, &self.docker_host, &self.docker_context) {
             (Some(engine), ..) => Some((engine.value.clone(), engine.source.clone())),
             (None, Some(host), _) => Some((host.clone(), Source::Environment("DOCKER_HOST"))),
@@ -315,32 +280,6 @@ impl Config {
         }
         rows.extend(self.explain_agents());
         rows
-    }
-}
-
-impl Template {
-    /// Whether an attach opens the agent, and not a shell.
-    pub fn attaches_agent(&self) -> bool {
-        self.attach.as_deref() == Some("agent")
-    }
-
-    /// What it sets, by name.
-    fn explain(&self) -> Vec<(String, String)> {
-        let fields = [
-            ("image", self.image.clone()),
-            ("cpus", self.cpus.map(|n| n.to_string())),
-            ("memory", self.memory.clone()),
-            ("pids", self.pids.map(|n| n.to_string())),
-            ("network", self.network.clone()),
-            ("user", self.user.clone()),
-            ("profile", self.profile.clone()),
-            ("timeout", self.timeout.clone()),
-            ("idle", self.idle.clone()),
-            ("keep", self.keep.map(|n| n.to_string())),
-            ("attach", self.attach.clone()),
-        ];
-        let set = fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
-        set.chain(self.env.keys().map(|key| (format!("env.{key}"), MASK.to_owned()))).collect()
     }
 }
 
@@ -369,6 +308,9 @@ fn read(path: &Path) -> Result<Option<File>, ConfigError> {
     }
     for (name, agent) in &file.agents {
         agents::check(name, agent).map_err(bad)?;
+    }
+    if let Some(word) = &file.on_boot {
+        check::on_boot(word).map_err(bad)?;
     }
     if let Some(keep) = &file.exec.keep {
         check::keep(keep).map_err(bad)?;

@@ -197,6 +197,9 @@ pub(crate) struct RunArgs {
     /// Kill it after this time (seconds, or 30m, 2h) and exit with 124
     #[arg(long, value_name = "D", value_parser = parse_duration_ms)]
     pub(crate) timeout: Option<u64>,
+    /// Fail if the session does not run, rather than resume it
+    #[arg(long)]
+    pub(crate) no_resume: bool,
     /// The session, by its name or its sandbox's
     pub(crate) name: String,
     /// The command and its arguments
@@ -232,6 +235,9 @@ pub(crate) struct AttachArgs {
     /// one typed twice is sent once
     #[arg(long, value_name = "K", default_value = super::detach::DEFAULT)]
     pub(crate) detach_keys: super::detach::Keys,
+    /// Fail if the session does not run, rather than resume it
+    #[arg(long)]
+    pub(crate) no_resume: bool,
     /// The command to open the terminal with, and its arguments [default: the session's shell]
     #[arg(last = true, value_name = "CMD")]
     pub(crate) cmd: Vec<String>,
@@ -244,9 +250,9 @@ from the image's working directory. A local path with a colon begins with / or .
 and - is a tar stream on standard input or output.
 
 Into a directory that exists, SRC goes under its own name; else DST is its new
-name. SRC/. is the content of a directory alone. The session may be running,
-paused, stopped or saved. Files that go in belong to the user that commands run
-as. Symbolic links stay links. Between this machine and a session devices and pipes
+name. SRC/. is the content of a directory alone. A session that is stopped or
+saved is resumed first. Files that go in belong to the user that commands run as.
+Symbolic links stay links. Between this machine and a session devices and pipes
 are left out.")]
 pub(crate) struct CpArgs {
     /// Keep the numbers of user and group of what goes in
@@ -255,6 +261,9 @@ pub(crate) struct CpArgs {
     /// If SRC is a symbolic link, copy what it leads to
     #[arg(short = 'L', long)]
     pub(crate) follow_link: bool,
+    /// Leave a session that does not run as it is, and copy from or to its container
+    #[arg(long)]
+    pub(crate) no_resume: bool,
     /// What to copy: NAME:PATH, a local path, or -
     #[arg(value_name = "SRC")]
     pub(crate) source: OsString,

@@ -62,6 +62,9 @@ pub(crate) enum SessionCommand {
     Connect {
         /// The session
         name: String,
+        /// Fail if the session does not run, rather than resume it
+        #[arg(long)]
+        no_resume: bool,
     },
     /// Freeze a session; its memory is kept
     Pause {
@@ -133,6 +136,12 @@ pub(crate) struct StartArgs {
     /// Keep this many snapshots: each save deletes the oldest beyond them that have no note; 0 keeps all
     #[arg(long, value_name = "N")]
     pub(crate) keep: Option<u32>,
+    /// What to do then [default: the template's, else stop]
+    #[arg(long, value_name = "A", value_parser = ["stop", "pause", "save"])]
+    pub(crate) idle_action: Option<String>,
+    /// What becomes of it when the engine or the machine went down: come back, or stay stopped
+    #[arg(long, value_name = "W", value_parser = ["resume", "stopped"])]
+    pub(crate) on_boot: Option<String>,
     /// Set a variable for the session's commands (K=V), or pass on this shell's (K)
     #[arg(short, long, value_name = "K=V")]
     pub(crate) env: Vec<String>,
@@ -205,7 +214,7 @@ pub(crate) struct SaveArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("what").required(true).multiple(true).args(["timeout", "idle", "keep", "meta"]))]
+#[command(group = ArgGroup::new("what").required(true).multiple(true).args(["timeout", "idle", "idle_action", "on_boot", "keep", "meta"]))]
 pub(crate) struct UpdateArgs {
     /// The session
     pub(crate) name: String,
@@ -218,6 +227,12 @@ pub(crate) struct UpdateArgs {
     /// Keep this many snapshots from the next save on; 0 keeps all
     #[arg(long, value_name = "N")]
     pub(crate) keep: Option<u32>,
+    /// What to do then
+    #[arg(long, value_name = "A", value_parser = ["stop", "pause", "save"])]
+    pub(crate) idle_action: Option<String>,
+    /// What becomes of it when the engine or the machine went down
+    #[arg(long, value_name = "W", value_parser = ["resume", "stopped"])]
+    pub(crate) on_boot: Option<String>,
     /// Set a label; K alone removes it
     #[arg(long, value_name = "K=V")]
     pub(crate) meta: Vec<String>,

@@ -13,11 +13,11 @@ use super::interrupt::Interrupt;
 use super::output::{Output, clean};
 use super::progress::Bar;
 use crate::client::{
-    Asked, CallError, Client, ConnectError, Connector, RawStream, StreamError, same_protocol,
+    Asked, CallError, Client, ConnectError, Connector, Meanwhile, RawStream, StreamError, same_protocol,
 };
 use crate::paths::Home;
 use crate::proto::errors::Kind;
-use crate::proto::methods::Method;
+use crate::proto::methods::{Method, SessionConnect};
 use crate::proto::stream::Open;
 use crate::proto::version::VERSION;
 
@@ -120,14 +120,16 @@ impl Context {
     /// # Errors
     /// As the client's; the key is the id of the failed request.
     pub(crate) fn open(&self, open: &Open) -> Result<RawStream, Failure> {
-        let opened = match self.connector.open(open) {
+        let open = &Open { hears: true, ..open.clone() };
+        let opened = match self.connector.open_telling(open, &|line| self.doing(line)) {
             Err(StreamError::Gone { .. }) if open.key.is_some() => self.open_again(open, false, || true),
             Err(error) if open.key.is_some() && is_of(&error, Kind::ShuttingDown) => {
                 self.open_again(open, true, || true)
             }
             // A key must be in the table before its command begins; without one that runs with a full disk, too.
             Err(error) if open.key.is_some() && is_of(&error, Kind::StoreFull) => {
-                self.connector.open(&Open { key: None, ..open.clone() })
+                let open = Open { key: None, ..open.clone() };
+                self.connector.open_telling(&open, &|line| self.doing(line))
             }
             opened => opened,
         };
@@ -152,7 +154,7 @@ impl Context {
         let connector = if stopped { self.connector.without_autostart() } else { self.connector.clone() };
         let deadline = Instant::now() + SUCCESSOR_LIMIT;
         loop {
-            let error = match connector.open(open) {
+            let error = match connector.open_telling(open, &|line| self.doing(line)) {
                 Ok(stream) => return Ok(stream),
                 Err(error) => error,
             };
@@ -237,7 +239,14 @@ impl Context {
         let interrupt = Interrupt::during::<M>(params);
         let result = self.ask(client, |client| {
             client.call_watched::<M>(params, &mut |event| {
-                bar.hear(event);
+                match event {
+                    // The one line that it has to tell stays, however soon it is done.
+                    Meanwhile::Progress(progress) if M::NAME == SessionConnect::NAME => {
+                        bar.clear();
+                        self.doing(&progress.text);
+                    }
+                    event => bar.hear(event),
+                }
                 if interrupt.pressed() {
                     bar.clear();
                     interrupt.leave(&self.output);
@@ -299,6 +308,13 @@ impl Context {
         read.is_ok() && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
     }
 
+    /// Says what is done before what was asked for.
+    fn doing(&self, line: &str) {
+        if !self.output.quiet {
+            self.output.note(&clean(line));
+        }
+    }
+
     fn compare_versions(&self, theirs: &str) {
         if theirs != VERSION {
             self.output.note(&format!(
@@ -347,6 +363,11 @@ impl Patience {
         let left = self.0?.saturating_duration_since(Instant::now()).as_millis().max(1);
         Some(u64::try_from(left).unwrap_or(u64::MAX))
     }
+}
+
+/// What `--no-resume` says to the daemon: without it, the daemon's configuration decides.
+pub(crate) fn refused(no_resume: bool) -> Option<bool> {
+    no_resume.then_some(false)
 }
 
 /// Whether there is a user who can be asked.

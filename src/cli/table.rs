@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthStr;
 use super::output::clean;
 use crate::proto::execs::ExecInfo;
 use crate::proto::terminals::TerminalInfo;
-use crate::proto::types::{Mount, Session, Snapshot};
+use crate::proto::types::{IdleAction, Mount, Session, Snapshot};
 
 /// What a line of `list` shows of a session. The rest of it is skipped, not read: for a hundred sessions that is a good
 /// part of the whole command.
@@ -30,6 +30,10 @@ pub(crate) struct Listed<'a> {
     attention_note: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     attention_at: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    idle_at: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    busy: Vec<Cow<'a, str>>,
 }
 
 const NO_SESSIONS: &str = "No sessions found.";
@@ -51,12 +55,24 @@ pub(crate) fn wide(list: &[Listed<'_>], now: Timestamp) -> String {
         let [name, agent, status, duration, execs] = cells(session, now);
         let text = |text: &Option<Cow<'_, str>>| text.as_deref().map(clean).unwrap_or_default();
         let since = session.attention_at.as_deref().map(|at| duration_since(at, now)).unwrap_or_default();
-        [name, agent, status, duration, execs, text(&session.attention), since, text(&session.attention_note)]
+        let idle = countdown(session, now);
+        let (word, note) = (text(&session.attention), text(&session.attention_note));
+        [name, agent, status, duration, execs, idle, word, since, note]
     });
     let [name, agent, status, duration, execs] = columns();
     let attention = [Column::left("ATTENTION", 10), Column::left("SINCE", 8), Column::left("NOTE", 0)];
     let [word, since, note] = attention;
-    aligned([name, agent, status, duration, execs, word, since, note], rows)
+    aligned([name, agent, status, duration, execs, Column::left("IDLE", 10), word, since, note], rows)
+}
+
+/// When a session's idle time runs out, or why it does not count.
+fn countdown(session: &Listed<'_>, now: Timestamp) -> String {
+    if !session.busy.is_empty() {
+        return session.busy.iter().map(|why| clean(why)).collect::<Vec<_>>().join(",");
+    }
+    let at = session.idle_at.as_deref().and_then(|at| at.parse::<Timestamp>().ok());
+    at.map(|at| format!("in {}", short(at.as_second().saturating_sub(now.as_second()).max(0))))
+        .unwrap_or_default()
 }
 
 fn cells(session: &Listed<'_>, now: Timestamp) -> [String; 5] {
@@ -242,7 +258,12 @@ pub(crate) fn details(session: &Session, now: Timestamp) -> String {
     add("since", session.attention_at.clone());
     add("timeout", session.timeout_ms.filter(|ms| *ms > 0).map(length));
     add("expires", session.expires_at.clone());
-    add("idle", session.idle_ms.filter(|ms| *ms > 0).map(length));
+    add("idle", session.idle_ms.filter(|ms| *ms > 0).map(|ms| idle(session, ms)));
+    add("on boot", session.on_boot.as_ref().map(|word| word.as_str().to_owned()));
+    add("idle since", session.idle_since.clone());
+    add("idle at", session.idle_at.clone());
+    let busy: Vec<&str> = session.busy.iter().map(|why| why.as_str()).collect();
+    add("busy", Some(busy.join(", ")).filter(|text| !text.is_empty()));
     add("keep", session.keep.map(|n| format!("{n} snapshots")));
     add("execs", Some(session.exec_count.to_string()));
     add("oom events", Some(session.oom_events).filter(|n| *n > 0).map(|n| n.to_string()));
@@ -314,6 +335,12 @@ pub(crate) fn bytes(count: u64) -> String {
         unit += 1;
     }
     format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
+}
+
+fn idle(session: &Session, ms: u64) -> String {
+    let action = session.idle_action.as_ref().filter(|action| **action != IdleAction::Stop);
+    let then = action.map(|action| format!(", then {}", action.as_str())).unwrap_or_default();
+    format!("{}{then}", length(ms))
 }
 
 fn status(session: &Session) -> String {

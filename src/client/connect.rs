@@ -244,9 +244,18 @@ impl Connector {
     /// # Errors
     /// As [`Connector::connect`], or when the daemon refuses to run the command.
     pub fn open(&self, open: &Open) -> Result<RawStream, StreamError> {
+        self.open_telling(open, &|_| {})
+    }
+
+    /// As [`Connector::open`]; what is done before the answer is told to `doing`, line by line, if the opening says that it
+    /// is heard.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_telling(&self, open: &Open, doing: &dyn Fn(&str)) -> Result<RawStream, StreamError> {
         let answers = || self.probe().map(drop);
         let open = Open { client: Some(self.caller.clone().into_owned()), ..open.clone() };
-        let opened = self.reach(|stream| match RawStream::open(stream, &open, &answers) {
+        let opened = self.reach(|stream| match RawStream::open(stream, &open, &answers, doing) {
             Err(StreamError::Refused(remote)) if remote.error.kind() == Some(Kind::ShuttingDown) => {
                 Err(Attempt::Again(ConnectError::Greeting { source: CallError::Remote(remote) }))
             }

@@ -93,15 +93,18 @@ struct Incoming {
 struct Answer<'a> {
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
+    #[serde(default)]
+    doing: Option<String>,
 }
 
 impl RawStream {
-    /// Sends the opening and waits for the answer. Where that takes long, `alive` finds out whether the daemon still
-    /// answers at all.
+    /// Sends the opening and waits for the answer; what is done before it is told to `doing`. Where that takes long, `alive`
+    /// finds out whether the daemon still answers at all.
     pub(super) fn open(
         stream: UnixStream,
         open: &Open,
         alive: &dyn Fn() -> Result<(), ConnectError>,
+        doing: &dyn Fn(&str),
     ) -> Result<Self, StreamError> {
         let gone = |source| StreamError::Gone { source };
         let mut opening = PREFACE.to_vec();
@@ -116,14 +119,19 @@ impl RawStream {
         let mut reader = BufReader::with_capacity(READ_AHEAD_BYTES, incoming);
         let sent = (&*writer.socket()).write_all(&opening);
         // A daemon that closed early may still have said why.
-        let line = match (read_answer(&mut reader, alive), sent) {
+        let mut line = match (read_answer(&mut reader, alive), sent) {
             (Err(StreamError::Gone { .. }), Err(source)) => return Err(gone(source)),
             (answer, _) => answer?,
         };
         let garbled = |source| StreamError::Garbled { source };
-        let answer: Answer<'_> = serde_json::from_slice(&line).map_err(garbled)?;
-        if let Some(raw) = answer.error {
-            return Err(StreamError::Refused(Box::new(remote(raw))));
+        loop {
+            let answer: Answer<'_> = serde_json::from_slice(&line).map_err(garbled)?;
+            if let Some(raw) = answer.error {
+                return Err(StreamError::Refused(Box::new(remote(raw))));
+            }
+            let Some(first) = answer.doing else { break };
+            doing(&first);
+            line = read_answer(&mut reader, alive)?;
         }
         let opened: Opened = serde_json::from_slice(&line).map_err(garbled)?;
         if opened.protocol != PROTOCOL {
@@ -246,6 +254,15 @@ mod tests {
     }
 
     #[test]
+    fn what_is_done_first_is_told_before_the_answer() {
+        let fake = Fake::raw(b"{\"doing\":\"one\"}\n{\"exec\":\"e1\",\"version\":\"1\",\"protocol\":1}\n");
+        let told = std::cell::RefCell::new(Vec::new());
+        let stream = connector(&fake).open_telling(&open(), &|line| told.borrow_mut().push(line.to_owned()));
+        assert_eq!(stream.expect("opened").opened().exec, "e1");
+        assert_eq!(*told.borrow(), ["one"]);
+    }
+
+    #[test]
     fn a_refusal_keeps_its_kind() {
         let fake = Fake::raw(
             b"{\"error\":{\"code\":1,\"message\":\"no session 's'\",\"data\":{\"kind\":\"session_not_found\"}}}\n",
@@ -281,10 +298,10 @@ mod tests {
             }
             Ok(())
         };
-        assert_eq!(RawStream::open(ours, &open(), &alive).expect("opened").opened().exec, "e1");
+        assert_eq!(RawStream::open(ours, &open(), &alive, &|_| {}).expect("opened").opened().exec, "e1");
         assert_eq!(asked.get(), 2);
         let (ours, _theirs) = UnixStream::pair().expect("a pair");
         let hung = || Err(ConnectError::Hung { pid: None });
-        assert!(matches!(RawStream::open(ours, &open(), &hung), Err(StreamError::Connect { .. })));
+        assert!(matches!(RawStream::open(ours, &open(), &hung, &|_| {}), Err(StreamError::Connect { .. })));
     }
 }

@@ -53,12 +53,50 @@ pub(super) fn template(name: &str, template: &Template) -> Result<(), BadValue> 
         ("profile", one_of(&template.profile, &profiles), "permissive, moderate or restrictive"),
         ("timeout", duration(&template.timeout), time),
         ("idle", duration(&template.idle), time),
+        ("idle_action", one_of(&template.idle_action, &["stop", "pause", "save"]), "stop, pause or save"),
+        ("on_boot", one_of(&template.on_boot, &ON_BOOT), ON_BOOT_RULE),
         ("attach", one_of(&template.attach, &["shell", "agent"]), "shell or agent"),
     ];
     match checks.into_iter().find(|(_, good, _)| !good) {
         Some((key, _, rule)) => Err(BadValue::new(format!("templates.{name}.{key}"), rule)),
         None => Ok(()),
     }
+}
+
+/// What becomes of a session that ran when its engine went, as the file says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnBoot {
+    /// It is brought back.
+    Resume,
+    /// It stays stopped.
+    Stopped,
+}
+
+impl OnBoot {
+    /// The word in the file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Resume => ON_BOOT[0],
+            Self::Stopped => ON_BOOT[1],
+        }
+    }
+}
+
+/// What `on_boot` may be.
+const ON_BOOT: [&str; 2] = ["resume", "stopped"];
+
+/// The rule of `on_boot`.
+const ON_BOOT_RULE: &str = "resume or stopped";
+
+/// Reads what becomes of sessions that ran when their engine went.
+///
+/// # Errors
+/// When it is another word.
+pub(super) fn on_boot(word: &str) -> Result<OnBoot, BadValue> {
+    [OnBoot::Resume, OnBoot::Stopped]
+        .into_iter()
+        .find(|known| known.as_str() == word)
+        .ok_or_else(|| BadValue::new("on_boot".to_owned(), ON_BOOT_RULE))
 }
 
 /// Reads how much output is kept.

@@ -1,6 +1,8 @@
 //! The time, as the daemon reads and writes it.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::time::Instant;
 
 use crate::model::id::Timestamp;
 
@@ -8,6 +10,13 @@ use crate::model::id::Timestamp;
 pub fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// What the wall clock says at an instant of the monotonic one, as the two stand to each other now.
+pub fn wall(at: Instant) -> Timestamp {
+    let (now, ms) = (Instant::now(), |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
+    let (ahead, ago) = (ms(at.saturating_duration_since(now)), ms(now.saturating_duration_since(at)));
+    Timestamp(self::now().0.saturating_add(ahead).saturating_sub(ago))
 }
 
 /// RFC 3339 in UTC with milliseconds. Instants outside the years 0 to 9999 read as the nearest that is inside.

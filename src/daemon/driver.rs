@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use super::exec::{Keys, Launches};
 use super::failure::Failure;
 use super::files::Copies;
 use super::guests::{self, Guests};
+use super::idle::Looking;
 use super::rebuild::Rebuilt;
 use super::usage::Usage;
 use crate::config::Config;
@@ -45,6 +47,8 @@ pub(super) struct Inner {
     pub(super) socket: PathBuf,
     pub(super) config: Config,
     pub(super) usage: Usage,
+    /// Sessions whose sandboxes are being looked at.
+    pub(super) looking: Looking,
     pub(super) copies: Copies,
     pub(super) launches: Launches,
     /// Commands that are asked for by their keys.
@@ -56,6 +60,8 @@ pub(super) struct Inner {
     pub(super) deadlines: Notify,
     /// Wakes the watcher to compare every row with the engine.
     pub(super) compare: Notify,
+    /// Whether the engine was away since the rows were last compared with it.
+    pub(super) away: AtomicBool,
     /// Wakes whoever has something for a sandbox that was frozen.
     pub(super) thawed: Notify,
     /// Steps of operations, to those who subscribed to them.
@@ -150,6 +156,7 @@ impl Driver {
             socket: socket.to_owned(),
             config,
             usage,
+            looking: Looking::default(),
             copies: Copies::default(),
             guests,
             launches: Launches::default(),
@@ -157,6 +164,7 @@ impl Driver {
             rebuilt: Rebuilt::default(),
             deadlines: Notify::new(),
             compare: Notify::new(),
+            away: AtomicBool::new(false),
             thawed: Notify::new(),
             progress: broadcast::Sender::new(PROGRESS),
             engine_state: RwLock::default(),
@@ -275,6 +283,7 @@ impl Driver {
         if tokio::time::timeout_at(deadline, idle).await.is_err() {
             tracing::warn!(running = *self.0.operations.borrow(), "stopping with operations under way");
         }
+        self.note_last_uses().await;
         self.0.store.close().await;
     }
 

@@ -4,6 +4,7 @@
 //! monotonic clock, so that a clock set back does not extend it for ever.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -11,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::clock;
 use super::driver::{DEFAULT_GRACE, Driver};
 use crate::model::id::{SessionId, Timestamp};
-use crate::model::session::{EngineKind, Reason, Runtime, Session, Status};
+use crate::model::session::{EngineKind, Reason, Session, Status};
 
 /// Longest sleep while any deadline is set: a wall clock that jumps is noticed within this time.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
@@ -39,7 +40,8 @@ pub(super) async fn run(driver: Driver) {
         for session in &sessions {
             let Some((due, reason)) = deadline(&driver, session, &mut known) else { continue };
             let due = retry.get(&session.id).map_or(due, |at| due.max(*at));
-            if due <= now {
+            let over = due <= now && (reason == Reason::Timeout || driver.is_idle(session));
+            if over {
                 retry.insert(session.id.clone(), now + RETRY);
                 stop_overdue(&driver, session, reason);
             } else {
@@ -63,56 +65,27 @@ async fn sleep_until(next: Option<Instant>) {
     }
 }
 
-/// When a session is due, by the monotonic clock, and why.
-fn deadline(driver: &Driver, session: &Session, known: &mut Known) -> Option<(Instant, Reason)> {
+/// When there is something to do about a session, by the monotonic clock, and why.
+fn deadline(driver: &Driver, session: &Arc<Session>, known: &mut Known) -> Option<(Instant, Reason)> {
     let runs = matches!(session.status, Status::Running | Status::Paused);
     if session.engine == EngineKind::External || !runs || session.operation.is_some() {
         return None;
     }
     let timeout = session.expires_at.map(|at| (timeout_due(session, at, known), Reason::Timeout));
-    let idle = session.idle_ms.and_then(|ms| {
-        let since = driver.0.usage.idle_since(&session.id, unused(session))?;
-        Some((since + Duration::from_millis(ms), Reason::Idle))
-    });
+    let idle = driver.tend(session).map(|at| (at, Reason::Idle));
     [timeout, idle].into_iter().flatten().min_by_key(|(at, _)| *at)
 }
 
-/// How long a session has not been used, by the wall clock and the table.
-fn unused(session: &Session) -> Duration {
-    Duration::from_millis(u64::try_from(clock::now().0.saturating_sub(session.last_active.0)).unwrap_or(0))
-}
-
+/// When a timeout is due. A row from before a clock was set back does not say more than the timeout is long.
 fn timeout_due(session: &Session, at: Timestamp, known: &mut Known) -> Instant {
     let left = u64::try_from(at.0.saturating_sub(clock::now().0)).unwrap_or(0);
+    let left = left.min(session.timeout_ms.unwrap_or(left));
     let by_wall = Instant::now() + Duration::from_millis(left);
     let entry = known.entry(session.id.clone()).or_insert((at, by_wall));
     if entry.0 != at {
         *entry = (at, by_wall);
     }
     by_wall.min(entry.1)
-}
-
-impl Driver {
-    /// Whether something may be at work in a session that this daemon did not start: a command or a terminal from before
-    /// its own start. Those it did start it follows itself.
-    async fn works_unseen(&self, session: &Session) -> bool {
-        if session.runtime == Runtime::Init {
-            // The table has every command, also those of before; a terminal is used when it writes.
-            let commands = self.0.store.execs(&session.id);
-            return commands.iter().any(|exec| exec.ended.is_none() && exec.terminal.is_none());
-        }
-        if self.0.usage.is_followed(&session.id) {
-            return false;
-        }
-        let Some(sandbox) = &session.sandbox_id else { return false };
-        match self.0.engine.excluded(sandbox).await {
-            Ok(found) => found.iter().any(|e| e.kind == "process"),
-            Err(error) => {
-                tracing::debug!(%error, session = %session.name, "cannot tell what runs; not idle for now");
-                true
-            }
-        }
-    }
 }
 
 /// Stops an overdue session, unless it was used or stopped by the time its turn comes.
@@ -123,22 +96,18 @@ fn stop_overdue(driver: &Driver, session: &Session, reason: Reason) {
         let stopped = driver
             .submit(async move {
                 let Some(mut held) = this.hold_id(&id).await else { return Ok(()) };
-                let idle_ms = held.session.idle_ms.map(Duration::from_millis);
                 let still = match reason {
-                    Reason::Idle => idle_ms
-                        .zip(this.0.usage.idle_since(&id, unused(&held.session)))
-                        .is_some_and(|(idle, since)| since.elapsed() >= idle),
+                    Reason::Idle => this.is_idle(&held.session),
                     _ => held.session.expires_at == deadline,
                 };
                 if !still || held.session.operation.is_some() {
                     return Ok(());
                 }
-                if reason == Reason::Idle && this.works_unseen(&held.session).await {
-                    this.0.usage.touch(&id);
-                    return Ok(());
+                tracing::info!(session = %held.session.name, reason = reason.as_str(), "a session is overdue");
+                match reason {
+                    Reason::Idle => this.put_to_rest(&mut held).await,
+                    _ => this.stop_held(&mut held, DEFAULT_GRACE, reason).await,
                 }
-                tracing::info!(session = %held.session.name, reason = reason.as_str(), "stopping an overdue session");
-                this.stop_held(&mut held, DEFAULT_GRACE, reason).await
             })
             .await;
         if let Err(error) = stopped {

@@ -128,6 +128,20 @@ impl Failure {
     }
 }
 
+/// The value that is called by a word of a field.
+///
+/// # Errors
+/// `invalid_params` where none of `all` is.
+pub(super) fn known<T: Copy>(
+    field: &str,
+    word: &str,
+    all: &[T],
+    name: fn(T) -> &'static str,
+) -> Result<T, Failure> {
+    let found = all.iter().copied().find(|one| name(*one) == word);
+    found.ok_or_else(|| Failure::word(field, all.iter().copied().map(name)))
+}
+
 /// A name as a shell needs it in a hint.
 pub(super) fn quoted(name: &str) -> String {
     let plain = |c: char| {

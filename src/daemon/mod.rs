@@ -6,7 +6,9 @@
 
 mod agents;
 mod attention;
+pub mod awake;
 mod backups;
+mod boot;
 mod bundle;
 pub mod caller;
 mod check;
@@ -22,6 +24,7 @@ pub mod framing;
 pub mod guests;
 mod halves;
 pub mod handover;
+pub mod idle;
 mod layers;
 mod listener;
 pub mod logging;

@@ -1,5 +1,6 @@
 //! Progress of long operations: to the caller on its own connection, and to whoever subscribed to it.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -36,6 +37,12 @@ struct Target {
     op: String,
     send: Box<Send>,
     last: Mutex<Option<Instant>>,
+}
+
+impl fmt::Debug for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Report").field(&self.0.as_ref().map(|target| &target.op)).finish()
+    }
 }
 
 impl Report {

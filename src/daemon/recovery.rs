@@ -11,7 +11,7 @@ use crate::engine::labels;
 use crate::engine::{EngineError, Image, Observed, RunState};
 use crate::model::id::{SessionId, SnapshotId};
 use crate::model::reconcile::{Change, Recovery, Seen, recover, settle};
-use crate::model::session::{EngineKind, Operation, Session, Snapshot, SnapshotState, Status};
+use crate::model::session::{EngineKind, Operation, Reason, Session, Snapshot, SnapshotState, Status};
 use crate::proto::errors::Kind;
 
 /// What the model calls what the engine saw.
@@ -37,7 +37,7 @@ impl Driver {
             return self.judge_imported(held).await;
         }
         let observed = self.observe(&held.session).await?;
-        self.apply(held, observed.as_ref(), false).await
+        self.apply(held, observed.as_ref(), self.was_away()).await
     }
 
     async fn apply(
@@ -49,6 +49,9 @@ impl Driver {
         if let Some(change) = settle(&held.session, seen(observed), restarted) {
             let (from, to) = (held.session.status.as_str(), change.status.as_str());
             tracing::info!(session = %held.session.name, from, to, reason = ?change.reason, "reality differs from the row");
+            if held.session.status == Status::Running && change.reason == Some(Reason::Engine) {
+                self.owe(&held.session).await?;
+            }
             self.set_state(held, change).await?;
         }
         // A container that was taken over from the older tool has no label by which it could be found again.
@@ -73,6 +76,10 @@ impl Driver {
 
     async fn set_state(&self, held: &mut Held, change: Change) -> Result<(), Failure> {
         let now = clock::now();
+        if change.status == Status::Running && held.session.status != Status::Running {
+            // What rested was idle for long, and begins anew.
+            self.0.usage.touch(&held.session.id);
+        }
         self.commit(held, move |s| {
             let ran = matches!(s.status, Status::Running | Status::Paused);
             let runs = matches!(change.status, Status::Running | Status::Paused);

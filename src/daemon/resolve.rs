@@ -7,7 +7,9 @@ use super::failure::Failure;
 use super::mounts::{self, Guarded};
 use crate::config::{BASE_IMAGE, Config, Template, parse_duration_ms, parse_size_bytes};
 use crate::model::id::{SessionId, SessionName};
+use crate::model::idle::IdleAction;
 use crate::model::limits;
+use crate::model::reconcile::OnBoot;
 use crate::model::session::{Limits, Mount, Network, Operation, Port, Profile, Secret, Session, Spec};
 use crate::proto::errors::Kind;
 use crate::proto::sessions::StartParams;
@@ -56,6 +58,21 @@ pub fn session(params: &StartParams, place: Place<'_>) -> Result<Session, Failur
         timeout_ms: chosen_duration("timeout", params.timeout_ms, template.timeout.as_deref())?,
         idle_ms: chosen_duration("idle", params.idle_ms, template.idle.as_deref())?,
         keep: params.keep.or(template.keep).filter(|n| *n > 0),
+        idle_action: word(
+            "idle_action",
+            params.idle_action.as_ref().map(types::IdleAction::as_str),
+            template.idle_action.as_deref(),
+            IdleAction::from_word,
+            IdleAction::ALL.iter().map(|action| action.as_str()),
+        )?
+        .unwrap_or(IdleAction::Stop),
+        on_boot: word(
+            "on_boot",
+            params.on_boot.as_ref().map(types::OnBoot::as_str),
+            template.on_boot.as_deref(),
+            OnBoot::from_word,
+            OnBoot::ALL.iter().map(|word| word.as_str()),
+        )?,
         agent: agent.to_owned(),
         template: template_name.to_owned(),
         image: Some(image.to_owned()),

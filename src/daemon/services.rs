@@ -43,6 +43,7 @@ pub(super) async fn build(home: &Home, config: Config, shutdown: &Shutdown) -> R
     let data = vec![("version", Fact::Text(VERSION.to_owned()))];
     driver.note(Told { kind: EventKind::DaemonStarted, data }).await;
     driver.account_for_table(set_aside.as_deref()).await;
+    driver.note_life(None).await;
     driver.listen_for_sandboxes();
     if lost {
         make_again(&driver, had_table).await;

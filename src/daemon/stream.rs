@@ -7,6 +7,7 @@ mod out;
 mod serve;
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,12 +15,14 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::UnixStream;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use self::input::{Reader, pass_on};
 use self::out::Out;
 use self::serve::{LAST_WORD, Left, Served, bridge, part};
+use super::awake::Use;
 use super::caller::{self, Introduced};
 use super::driver::Driver;
 use super::exec::{ChunkStream, ExecRequest, Input, Live};
@@ -28,13 +31,17 @@ use super::framing::replay::Replay;
 use super::framing::{Peer, RawHandler, wrong};
 use super::guests::Wanted;
 use super::halves;
+use super::progress::{Progress, Report};
 use super::shutdown::Shutdown;
 use crate::engine::WindowSize;
-use crate::proto::stream::{MAX_OPEN_BYTES, Open, Opened, Refused};
+use crate::proto::stream::{Doing, MAX_OPEN_BYTES, Open, Opened, Refused};
 use crate::proto::version::{PROTOCOL, VERSION};
 
 /// Longest wait for the opening.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
+
+/// Lines that wait to be told before an opening is answered: there is one of each resume.
+const QUEUE_LINES: usize = 4;
 
 /// Serves raw streams.
 #[derive(Clone)]
@@ -66,10 +73,12 @@ impl RawStreams {
 
     /// Does what the client wants.
     async fn open(&self, open: Open, reader: Reader, mut out: Out) -> io::Result<()> {
+        let (report, doing) = hearing(open.hears);
         if let Some(asked) = &open.copy {
-            return copy::serve(self, &open.session, asked, reader, out).await;
+            let wanted = Use { session: open.session.clone(), resume: open.resume, report };
+            return copy::serve(self, wanted, asked, doing, reader, out).await;
         }
-        let live = match self.start(&open).await {
+        let live = match tell(doing, self.start(&open, report), &mut out).await {
             Ok(live) => live,
             Err(failure) => return refuse(&mut out, Some(&open), &failure).await,
         };
@@ -134,8 +143,9 @@ impl RawStreams {
         Ok(open)
     }
 
-    async fn start(&self, open: &Open) -> Result<Live, Failure> {
+    async fn start(&self, open: &Open, report: Report) -> Result<Live, Failure> {
         let (request, wanted) = asked(open);
+        let request = ExecRequest { report, ..request };
         let mut live = self.driver.open_exec(request, open.follow.as_deref(), &wanted).await?;
         if open.detach && !live.followed {
             live.confirm().await?;
@@ -190,6 +200,7 @@ fn asked(open: &Open) -> (ExecRequest, Wanted) {
         terminal: open.terminal.clone().filter(|_| open.attach),
         agent: open.agent.filter(|_| open.attach),
         timeout: open.timeout_ms.map(Duration::from_millis),
+        resume: open.resume,
         ..ExecRequest::default()
     };
     let wanted = Wanted {
@@ -200,6 +211,35 @@ fn asked(open: &Open) -> (ExecRequest, Wanted) {
         scrollback: open.scrollback,
     };
     (request, wanted)
+}
+
+/// What is done first, as lines for the client.
+type Lines = mpsc::Receiver<String>;
+
+/// Takes what there is to say before an opening is answered, if its client `hears` that.
+fn hearing(hears: bool) -> (Report, Lines) {
+    let (sender, lines) = mpsc::channel(QUEUE_LINES);
+    let send = move |step: &Progress| {
+        // A client that takes none of them misses some.
+        let _ = sender.try_send(step.text.clone());
+    };
+    let report = if hears { Report::new(String::new(), send) } else { Report::default() };
+    (report, lines)
+}
+
+/// Waits for what comes of an opening, and passes on what there is to say before.
+async fn tell<T>(mut lines: Lines, work: impl Future<Output = T>, out: &mut Out) -> T {
+    let mut work = pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            Some(doing) = lines.recv() => {
+                // A client that is gone shows when it is answered.
+                let _ = out.line(&Doing { doing }).await;
+            }
+            done = &mut work => return done,
+        }
+    }
 }
 
 /// Says that there will be no command, to the client and in the log by the same id.

@@ -1,6 +1,7 @@
 //! Following the engine: its events are hints, what it shows when asked is the truth.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -27,13 +28,12 @@ pub(super) const ENGINE_KEY: &str = "engine.address";
 
 /// Follows the engine for ever.
 pub(super) async fn run(driver: Driver) {
-    let mut away_since_compared = false;
     loop {
-        match follow(&driver, &mut away_since_compared).await {
+        match follow(&driver).await {
             Ok(()) => tracing::info!("the engine closed its event stream"),
             Err(error) => note_problem(&driver, &error).await,
         }
-        away_since_compared = true;
+        driver.0.away.store(true, Ordering::Relaxed);
         sleep(RETRY).await;
     }
 }
@@ -49,16 +49,20 @@ async fn note_problem(driver: &Driver, error: &EngineError) {
 }
 
 /// One connection: learn what the engine is, listen, compare everything, then look into each hint.
-async fn follow(driver: &Driver, away: &mut bool) -> Result<(), EngineError> {
+async fn follow(driver: &Driver) -> Result<(), EngineError> {
     let engine = Arc::clone(&driver.0.engine);
     let about = engine.about().await?;
     tracing::info!(address = about.address, version = about.version, api = about.api_version, "engine found");
     remember(driver, &about).await;
+    let address = about.address.clone();
+    driver.note_life(Some(&address)).await;
     driver.note_engine(EngineState { about: Some(about), problem: None }).await;
     // Listen first, then compare: what happens in between is in both.
     let mut hints = engine.hints().await?;
-    driver.compare_all(*away).await?;
-    *away = false;
+    driver.compare_all(driver.was_away()).await?;
+    driver.keep_life(&address).await;
+    let this = driver.clone();
+    tokio::spawn(async move { this.bring_back().await });
     let mut next_full = Instant::now() + FULL_COMPARE;
     loop {
         let hint = tokio::select! {

@@ -15,6 +15,7 @@ mod names;
 mod observe;
 mod pull;
 mod snapshot;
+mod stats;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -302,6 +303,10 @@ impl Engine for DockerEngine {
         });
         let looked = futures_util::stream::iter(looks).buffered(INSPECTS_AT_ONCE);
         looked.try_filter_map(|seen| async move { Ok(seen) }).try_collect().await
+    }
+
+    async fn cpu_time(&self, id: &str) -> Result<Duration, EngineError> {
+        self.cpu_used(id).await
     }
 
     async fn excluded(&self, id: &str) -> Result<Vec<Excluded>, EngineError> {

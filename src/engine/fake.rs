@@ -254,6 +254,14 @@ impl Engine for FakeEngine {
         .await
     }
 
+    async fn cpu_time(&self, id: &str) -> Result<Duration, EngineError> {
+        self.call("cpu_time", id, |state| {
+            state.get(id)?;
+            Ok(state.containers.get(id).map(|c| c.cpu.used()).unwrap_or_default())
+        })
+        .await
+    }
+
     async fn excluded(&self, id: &str) -> Result<Vec<Excluded>, EngineError> {
         self.call("excluded", id, |state| {
             state.get(id)?;

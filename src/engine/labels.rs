@@ -12,6 +12,8 @@ use serde_json::{Map, Value, json};
 use super::{CommitSpec, CreateSpec, Image, Observed};
 use crate::model::event::By;
 use crate::model::id::{SessionId, SessionName, SnapshotId, Timestamp, sandbox_name};
+use crate::model::idle::IdleAction;
+use crate::model::reconcile::OnBoot;
 use crate::model::session::{
     Limits, Network, Port, Profile, Runtime, Session, Snapshot, SnapshotState, Spec, Status,
 };
@@ -36,6 +38,10 @@ pub const SESSION_TIMEOUT_MS: &str = "dev.abx.session.timeout_ms";
 pub const SESSION_IDLE_MS: &str = "dev.abx.session.idle_ms";
 /// Snapshots that stay when it is saved.
 pub const SESSION_KEEP: &str = "dev.abx.session.keep";
+/// What becomes of it after its engine went.
+pub const SESSION_ON_BOOT: &str = "dev.abx.session.on_boot";
+/// What is done when it has run out.
+pub const SESSION_IDLE_ACTION: &str = "dev.abx.session.idle_action";
 /// JSON object of strings.
 pub const SESSION_METADATA: &str = "dev.abx.session.metadata";
 /// Where the workspace is in the sandbox.
@@ -119,6 +125,8 @@ pub fn session(spec: &CreateSpec) -> BTreeMap<String, String> {
         (SESSION_TIMEOUT_MS, number(session.timeout_ms)),
         (SESSION_IDLE_MS, number(session.idle_ms)),
         (SESSION_KEEP, number(session.keep.map(u64::from))),
+        (SESSION_ON_BOOT, session.on_boot.map(|word| word.as_str().to_owned()).unwrap_or_default()),
+        (SESSION_IDLE_ACTION, session.idle_action.as_str().to_owned()),
         (SESSION_METADATA, json!(session.metadata).to_string()),
         (SESSION_WORKSPACE_TARGET, workspace.map(|w| w.target.clone()).unwrap_or_default()),
         (SESSION_PORTS, Value::Array(ports).to_string()),
@@ -265,6 +273,10 @@ fn from_labels(labels: &BTreeMap<String, String>) -> Option<Session> {
         timeout_ms: number(SESSION_TIMEOUT_MS),
         idle_ms: number(SESSION_IDLE_MS),
         keep: number(SESSION_KEEP).and_then(|n| u32::try_from(n).ok()),
+        on_boot: text(SESSION_ON_BOOT).and_then(|word| OnBoot::from_word(&word)),
+        idle_action: text(SESSION_IDLE_ACTION)
+            .and_then(|word| IdleAction::from_word(&word))
+            .unwrap_or(IdleAction::Stop),
         spec: Spec {
             workspace: None,
             mounts: Vec::new(),

@@ -325,6 +325,9 @@ pub trait Engine: Send + Sync {
     /// What of the sandbox's file system a snapshot would not hold, and the processes that run in it.
     async fn excluded(&self, id: &str) -> Result<Vec<Excluded>, EngineError>;
 
+    /// The CPU time that its processes have used since it came up.
+    async fn cpu_time(&self, id: &str) -> Result<Duration, EngineError>;
+
     /// Makes an image of the sandbox's files, without pausing it. If an image with the snapshot's label exists, that
     /// one is given back.
     async fn commit(&self, spec: &CommitSpec) -> Result<Image, EngineError>;

@@ -25,6 +25,8 @@ words! {
         SessionChanged = "session.changed",
         /// The kernel killed something in it for want of memory.
         SessionOom = "session.oom",
+        /// It is about to be stopped, paused or saved, as nothing uses it.
+        SessionIdle = "session.idle",
         /// Its agent works, waits for its user, is idle or done.
         SessionAttention = "session.attention",
         /// Its row was lost, and made again from what the engine has of it.
@@ -222,6 +224,8 @@ fn other_fields(old: &Session, new: &Session) -> Vec<String> {
         ("timeout_ms", old.timeout_ms != new.timeout_ms),
         ("idle_ms", old.idle_ms != new.idle_ms),
         ("keep", old.keep != new.keep),
+        ("idle_action", old.idle_action != new.idle_action),
+        ("on_boot", old.on_boot != new.on_boot),
         ("snapshots", (&old.snapshot, old.snapshots) != (&new.snapshot, new.snapshots)),
         ("ports", old.spec.ports != new.spec.ports),
         ("limits", old.spec.limits != new.spec.limits),

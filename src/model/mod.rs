@@ -7,6 +7,7 @@ pub mod attention;
 pub mod event;
 pub mod exec;
 pub mod id;
+pub mod idle;
 pub mod limits;
 pub mod prune;
 pub mod reconcile;

@@ -4,7 +4,17 @@
 //! must say when reality differs ([`settle`]). Neither ever turns a row into nothing: only a start that nobody was
 //! told of is undone.
 
-use super::session::{EngineKind, Operation, Reason, Session, Status};
+use super::session::{EngineKind, Operation, Reason, Session, Status, words};
+
+words! {
+    /// What becomes of a session that ran when its engine went, once that is back.
+    OnBoot {
+        /// It is brought back.
+        Resume = "resume",
+        /// It stays stopped.
+        Stopped = "stopped",
+    }
+}
 
 /// What was seen of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,6 +6,8 @@ use std::fmt;
 use super::attention::Noted;
 use super::event::By;
 use super::id::{SessionId, SessionName, SnapshotId, Timestamp, sandbox_name};
+use super::idle::IdleAction;
+use super::reconcile::OnBoot;
 
 macro_rules! words {
     ($(#[doc = $doc:literal])+ $name:ident { $($(#[doc = $vdoc:literal])+ $variant:ident = $text:literal,)+ }) => {
@@ -306,10 +308,14 @@ pub struct Session {
     pub expires_at: Option<Timestamp>,
     /// Milliseconds from start or resume to the stop.
     pub timeout_ms: Option<u64>,
-    /// Milliseconds without use to the stop.
+    /// Milliseconds without use to what is done then.
     pub idle_ms: Option<u64>,
     /// Snapshots of its timeline that stay when it is saved; all if none.
     pub keep: Option<u32>,
+    /// What that is.
+    pub idle_action: IdleAction,
+    /// What becomes of it after its engine went; none leaves that to the configuration.
+    pub on_boot: Option<OnBoot>,
     /// Commands run.
     pub exec_count: u64,
     /// Kills for want of memory.
@@ -355,6 +361,8 @@ impl Session {
             timeout_ms: None,
             idle_ms: None,
             keep: None,
+            idle_action: IdleAction::Stop,
+            on_boot: None,
             exec_count: 0,
             oom_events: 0,
             attention: None,

@@ -14,6 +14,7 @@ pub const KINDS: &[&str] = &[
     "session.renamed",
     "session.changed",
     "session.oom",
+    "session.idle",
     "session.attention",
     "session.rebuilt",
     "session.deleted",

@@ -32,6 +32,10 @@ pub struct ExecRunParams {
     /// Run it on a terminal; output then comes in `stdout` alone.
     #[serde(default)]
     pub tty: bool,
+    /// Whether a session that does not run is resumed first; what the daemon's configuration says (`auto_resume`, true by
+    /// default) if absent.
+    #[serde(default)]
+    pub resume: Option<bool>,
 }
 
 /// What a command did.
@@ -82,6 +86,10 @@ pub struct ExecStartParams {
     /// A name of the caller's choice: asking again with the same one gives the command that the first asking started.
     #[serde(default)]
     pub key: Option<String>,
+    /// Whether a session that does not run is resumed first; what the daemon's configuration says (`auto_resume`, true by
+    /// default) if absent.
+    #[serde(default)]
+    pub resume: Option<bool>,
 }
 
 /// Whose commands to list.

@@ -52,6 +52,10 @@ pub struct FileReadParams {
     /// Most bytes to give; 1 MiB if absent, and never more.
     #[serde(default)]
     pub limit: Option<u64>,
+    /// Whether a session that does not run is resumed first (where not, its files are read and written as they lie, if it has a
+    /// container); what the daemon's configuration says (`auto_resume`, true by default) if absent.
+    #[serde(default)]
+    pub resume: Option<bool>,
 }
 
 /// A part of a file.
@@ -87,6 +91,10 @@ pub struct FileWriteParams {
     /// Make the directories above it that are missing.
     #[serde(default)]
     pub create_dirs: bool,
+    /// Whether a session that does not run is resumed first (where not, its files are read and written as they lie, if it has a
+    /// container); what the daemon's configuration says (`auto_resume`, true by default) if absent.
+    #[serde(default)]
+    pub resume: Option<bool>,
 }
 
 /// What was written.
@@ -108,6 +116,10 @@ pub struct FileListParams {
     /// The directory; a relative path counts from the directory in which commands run, which it is itself if absent.
     #[serde(default)]
     pub path: Option<String>,
+    /// Whether a session that does not run is resumed first (where not, its files are read and written as they lie, if it has a
+    /// container); what the daemon's configuration says (`auto_resume`, true by default) if absent.
+    #[serde(default)]
+    pub resume: Option<bool>,
 }
 
 /// What is in a directory.

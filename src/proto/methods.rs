@@ -17,9 +17,9 @@ use super::files::{
     FileContent, FileListParams, FileListResult, FileReadParams, FileWriteParams, FileWriteResult,
 };
 use super::sessions::{
-    AdoptParams, DeleteParams, DeleteResult, ForkParams, ImportOutcome, ImportParams, ListParams, NameParams,
-    NotifyParams, RenameParams, ResumeParams, SaveParams, SaveResult, StartParams, StopParams, UpdateParams,
-    WaitParams, WaitResult,
+    AdoptParams, ConnectParams, DeleteParams, DeleteResult, ForkParams, ImportOutcome, ImportParams,
+    ListParams, NameParams, NotifyParams, RenameParams, ResumeParams, SaveParams, SaveResult, StartParams,
+    StopParams, UpdateParams, WaitParams, WaitResult,
 };
 use super::snapshots::{
     SnapshotDeleteParams, SnapshotDiffParams, SnapshotDiffResult, SnapshotExportParams, SnapshotExportResult,
@@ -127,7 +127,7 @@ methods! {
     SessionDelete = "session.delete" (DeleteParams) -> DeleteResult,
         [SessionNotFound, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Removes the container and the row, and the snapshots unless they are to be kept.";
-    SessionConnect = "session.connect" (NameParams) -> Session,
+    SessionConnect = "session.connect" (ConnectParams) -> Session,
         [SessionNotFound, SnapshotNotFound, SandboxLost, WrongState, Busy, WorkspaceMissing, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Resumes the session if it does not run, and stamps `last_connected`.";
     SessionPause = "session.pause" (NameParams) -> Session,

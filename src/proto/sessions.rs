@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::types::{
-    Attention, Limits, Mount, Network, Port, Profile, Session, Snapshot, Status, StoreRow, WaitFor,
+    Attention, IdleAction, Limits, Mount, Network, OnBoot, Port, Profile, Session, Snapshot, Status,
+    StoreRow, WaitFor,
 };
 
 /// A session's name, or its sandbox's name.
@@ -43,6 +44,12 @@ pub struct StartParams {
     /// After each save, delete the oldest snapshots beyond this many that have no note; 0 keeps all.
     #[serde(default)]
     pub keep: Option<u32>,
+    /// What to do then instead; the template's if absent.
+    #[serde(default)]
+    pub idle_action: Option<IdleAction>,
+    /// What becomes of it after its engine went; the template's, else the configuration's if absent.
+    #[serde(default)]
+    pub on_boot: Option<OnBoot>,
     /// Environment of every command of the session. Never written into the container's configuration.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
@@ -148,6 +155,21 @@ pub struct ResumeParams {
     pub op: Option<String>,
 }
 
+/// How to connect.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ConnectParams {
+    /// The session's name; its sandbox's name is understood too.
+    pub name: String,
+    /// Whether a session that does not run is resumed first; what the daemon's configuration says (`auto_resume`, true by
+    /// default) if absent.
+    #[serde(default)]
+    pub resume: Option<bool>,
+    /// Id for progress notifications: one says that the session is being resumed.
+    #[serde(default)]
+    pub op: Option<String>,
+}
+
 /// What a session's agent is doing, as somebody says who knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -248,6 +270,12 @@ pub struct UpdateParams {
     /// From the next save on; 0 keeps all.
     #[serde(default)]
     pub keep: Option<u32>,
+    /// What to do then.
+    #[serde(default)]
+    pub idle_action: Option<IdleAction>,
+    /// What becomes of it after its engine went.
+    #[serde(default)]
+    pub on_boot: Option<OnBoot>,
     /// Set these keys; null removes a key.
     #[serde(default)]
     pub metadata: BTreeMap<String, Option<String>>,

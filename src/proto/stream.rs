@@ -114,7 +114,14 @@ pub struct Open {
     /// Start the session's agent in place of `cmd`. Only with `attach`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentStart>,
-    /// Copy files instead of running anything; of the other fields only those above `cmd` count.
+    /// Whether a session that does not run is resumed first; what the daemon's configuration says if absent. Counts for a
+    /// copy, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<bool>,
+    /// Whether the client takes [`Doing`] before the answer. Counts for a copy, too.
+    #[serde(default)]
+    pub hears: bool,
+    /// Copy files instead of running anything; of the other fields only those above `cmd` count, and those that say so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy: Option<CopyOpen>,
 }
@@ -143,9 +150,19 @@ impl Default for Open {
             read_only: false,
             scrollback: 0,
             agent: None,
+            resume: None,
+            hears: false,
             copy: None,
         }
     }
+}
+
+/// What is done first: a line of its own before the answer, to a client that takes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Doing {
+    /// One line for the user.
+    pub doing: String,
 }
 
 /// It runs.

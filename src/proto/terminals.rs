@@ -123,6 +123,10 @@ pub struct TerminalOpenParams {
     /// Start the session's agent in place of `cmd`.
     #[serde(default)]
     pub agent: Option<AgentStart>,
+    /// Whether a session that does not run is resumed first; what the daemon's configuration says (`auto_resume`, true by
+    /// default) if absent.
+    #[serde(default)]
+    pub resume: Option<bool>,
 }
 
 /// A terminal that is open.

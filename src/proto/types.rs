@@ -40,6 +40,9 @@ macro_rules! wire_enum {
     };
 }
 
+mod rest;
+
+pub use rest::{Busy, IdleAction, OnBoot};
 pub(super) use wire_enum;
 
 wire_enum! {
@@ -234,12 +237,27 @@ pub struct Session {
     /// Timeout since start or resume, in milliseconds; null is never.
     #[serde(default)]
     pub timeout_ms: Option<u64>,
-    /// Idle time after which it is stopped, in milliseconds; null is never.
+    /// Idle time after which something is done to it, in milliseconds; null is never.
     #[serde(default)]
     pub idle_ms: Option<u64>,
     /// How many snapshots stay when it is saved: the oldest beyond that and without a note are deleted. Null for all.
     #[serde(default)]
     pub keep: Option<u32>,
+    /// What that is.
+    #[serde(default)]
+    pub idle_action: Option<IdleAction>,
+    /// What becomes of it after its engine went, if that is another than the configuration says.
+    #[serde(default)]
+    pub on_boot: Option<OnBoot>,
+    /// Since when its idle time counts; null while it does not.
+    #[serde(default)]
+    pub idle_since: Option<String>,
+    /// When something will be done, if nothing is used until then.
+    #[serde(default)]
+    pub idle_at: Option<String>,
+    /// Why its idle time does not count; empty where it counts, and where it has none.
+    #[serde(default)]
+    pub busy: Vec<Busy>,
     /// Commands run in it so far.
     pub exec_count: u64,
     /// How often the kernel ended something in it for want of memory.

@@ -16,6 +16,8 @@ use super::{events, execs};
 use crate::model::attention::{Attention, Noted, Source};
 use crate::model::event::By;
 use crate::model::id::{ExecId, SessionId, SessionName, SnapshotId, Timestamp};
+use crate::model::idle::IdleAction;
+use crate::model::reconcile::OnBoot;
 use crate::model::session::{
     EngineKind, Excluded, External, Limits, Mount, Network, Operation, Port, Profile, Reason, Runtime,
     Secret, Session, Snapshot, SnapshotState, Spec, Status,
@@ -112,7 +114,8 @@ const SESSIONS: &str = "SELECT
     id, name, sandbox, sandbox_id, engine, agent, template, image, image_id, status, operation, reason, created_at,
     last_active, last_connected, expires_at, timeout_ms, idle_ms, exec_count, oom_events, cpu_millis, memory_bytes,
     pids, network, profile, run_as, external_origin, external_status, external_extra, revision, runtime, attention,
-    attention_source, attention_note, attention_exec, attention_at, keep
+    attention_source, attention_note, attention_exec, attention_at, keep, idle_action,
+    on_boot
 FROM sessions ORDER BY created_at, id";
 
 const MOUNTS: &str =
@@ -175,6 +178,10 @@ fn read_session(c: &mut Cells<'_>, names: &mut HashMap<String, SessionId>) -> ru
         runtime: known(&id, "runtime", &c.text()?, Runtime::from_word, Runtime::Engine),
         attention: read_attention(c, &id)?,
         keep: c.maybe_count()?.map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
+        idle_action: known(&id, "idle_action", &c.text()?, IdleAction::from_word, IdleAction::Stop),
+        on_boot: c
+            .maybe_text()?
+            .and_then(|w| known(&id, "on_boot", &w, |w| OnBoot::from_word(w).map(Some), None)),
         id,
     })
 }

@@ -9,9 +9,9 @@ const INSERT_SESSION: &str = "INSERT INTO sessions (
     id, name, sandbox, status, operation, reason, last_active, last_connected, expires_at, exec_count, oom_events,
     revision, sandbox_id, engine, agent, template, image, image_id, created_at, timeout_ms, idle_ms, cpu_millis,
     memory_bytes, pids, network, profile, run_as, external_origin, external_status, external_extra, runtime,
-    keep
+    keep, idle_action, on_boot
 ) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23,
-    ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32)";
+    ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34)";
 
 const UPDATE_STATE: &str = "UPDATE sessions SET
     status = ?2, operation = ?3, reason = ?4, last_active = ?5, last_connected = ?6, expires_at = ?7, exec_count = ?8,
@@ -27,7 +27,8 @@ const UPDATE_NAMES: &str = "UPDATE sessions SET name = ?2, sandbox = ?3 WHERE id
 const UPDATE_MAKE: &str = "UPDATE sessions SET
     sandbox_id = ?2, engine = ?3, agent = ?4, template = ?5, image = ?6, image_id = ?7, created_at = ?8,
     timeout_ms = ?9, idle_ms = ?10, cpu_millis = ?11, memory_bytes = ?12, pids = ?13, network = ?14, profile = ?15,
-    run_as = ?16, external_origin = ?17, external_status = ?18, external_extra = ?19, runtime = ?20, keep = ?21
+    run_as = ?16, external_origin = ?17, external_status = ?18, external_extra = ?19, runtime = ?20, keep = ?21,
+    idle_action = ?22, on_boot = ?23
 WHERE id = ?1";
 
 const PUT_SNAPSHOT: &str = "INSERT INTO snapshots (
@@ -76,6 +77,8 @@ pub(super) fn insert_session(conn: &Connection, s: &Session) -> rusqlite::Result
         external.map(|e| e.extra.reveal()),
         s.runtime.as_str(),
         s.keep,
+        s.idle_action.as_str(),
+        s.on_boot.map(|word| word.as_str()),
     ])?;
     update_attention(conn, s)?;
     insert_env(conn, s)?;
@@ -238,8 +241,8 @@ fn update_attention(conn: &Connection, s: &Session) -> rusqlite::Result<()> {
 fn same_make(a: &Session, b: &Session) -> bool {
     (&a.sandbox_id, a.engine, a.runtime, &a.agent, &a.template, &a.image, &a.image_id)
         == (&b.sandbox_id, b.engine, b.runtime, &b.agent, &b.template, &b.image, &b.image_id)
-        && (a.created_at, a.timeout_ms, a.idle_ms, a.keep, &a.external)
-            == (b.created_at, b.timeout_ms, b.idle_ms, b.keep, &b.external)
+        && (a.created_at, a.timeout_ms, a.idle_ms, a.idle_action, a.on_boot, a.keep, &a.external)
+            == (b.created_at, b.timeout_ms, b.idle_ms, b.idle_action, b.on_boot, b.keep, &b.external)
         && (&a.spec.limits, a.spec.network, a.spec.profile, &a.spec.user)
             == (&b.spec.limits, b.spec.network, b.spec.profile, &b.spec.user)
 }
@@ -269,6 +272,8 @@ fn update_make(conn: &Connection, s: &Session) -> rusqlite::Result<()> {
             external.map(|e| e.extra.reveal()),
             s.runtime.as_str(),
             s.keep,
+            s.idle_action.as_str(),
+            s.on_boot.map(|word| word.as_str()),
         ])
         .map(drop)
 }

@@ -13,7 +13,8 @@ pub(super) const FORMAT: u32 = MIGRATIONS.len() as u32;
 
 /// Each brings a table of format `index` to `index + 1`, in one transaction. An entry that was released never
 /// changes: tables out there were made by it.
-pub(super) const MIGRATIONS: &[&str] = &[V1, V2, V3, V4, V5, V6, SNAPSHOT_CREATOR, SESSION_KEEP];
+pub(super) const MIGRATIONS: &[&str] =
+    &[V1, V2, V3, V4, V5, V6, SNAPSHOT_CREATOR, SESSION_KEEP, IDLE_ACTION, ON_BOOT];
 
 /// How long a connection waits for another process's lock before it answers `Busy`. Only a stray SQLite shell can
 /// hold one, and such a statement is short.
@@ -177,6 +178,12 @@ ALTER TABLE snapshots ADD COLUMN own_bytes INTEGER;
 
 /// How many snapshots stay when a session is saved.
 const SESSION_KEEP: &str = "ALTER TABLE sessions ADD COLUMN keep INTEGER;";
+
+/// What is done to a session that was idle for long enough.
+const IDLE_ACTION: &str = "ALTER TABLE sessions ADD COLUMN idle_action TEXT NOT NULL DEFAULT 'stop';";
+
+/// What becomes of a session after its engine went.
+const ON_BOOT: &str = "ALTER TABLE sessions ADD COLUMN on_boot TEXT;";
 
 /// Sets what every connection needs, whether it reads or writes: `wait` is its patience with locks. Touches no file.
 pub(super) fn configure(conn: &Connection, wait: Duration) -> rusqlite::Result<()> {

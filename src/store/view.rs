@@ -285,8 +285,12 @@ impl Draft {
                     add(about, of_exec(old.as_deref(), new, dropped));
                 }
                 Undo::Note(session, told) => {
-                    let session = session.as_ref().and_then(|id| self.view.session(id));
-                    add(session.map(|row| About::session(row)).unwrap_or_default(), vec![told.clone()]);
+                    let row = session.as_ref().and_then(|id| self.view.session(id));
+                    let about = row.map(|row| About::session(row)).unwrap_or_default();
+                    // There is nothing to say of a session that is gone.
+                    if session.is_none() || row.is_some() {
+                        add(about, vec![told.clone()]);
+                    }
                 }
                 Undo::Session(..) | Undo::Snapshot(..) | Undo::Exec(..) | Undo::Meta(..) | Undo::Told => {}
             }

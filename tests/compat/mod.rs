@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use abx::model::id::{SessionId, SessionName, SnapshotId, Timestamp};
+use abx::model::idle::IdleAction;
 use abx::model::session::{
     EngineKind, Excluded, External, Limits, Mount, Network, Operation, Port, Profile, Reason, Runtime,
     Secret, Session, Snapshot, SnapshotState, Spec, Status,
@@ -60,6 +61,8 @@ fn working() -> Session {
         timeout_ms: Some(7_200_000),
         idle_ms: Some(1_800_000),
         keep: None,
+        idle_action: IdleAction::Stop,
+        on_boot: None,
         exec_count: 12,
         oom_events: 1,
         attention: None,
@@ -117,6 +120,8 @@ fn fresh() -> Session {
         expires_at: None,
         timeout_ms: None,
         idle_ms: None,
+        idle_action: IdleAction::Stop,
+        on_boot: None,
         exec_count: 0,
         oom_events: 0,
         attention: None,

@@ -328,7 +328,7 @@ fn commands_and_saves_at_the_same_time_never_hang_the_engine() {
         saves.join().expect("saved");
     });
     world.text(&["pause", "a"]);
-    let refused = world.run(&["exec", "a", "--", "true"]);
+    let refused = world.run(&["exec", "--no-resume", "a", "--", "true"]);
     assert_eq!(refused.status.code(), Some(125));
     let line = String::from_utf8(refused.stderr).expect("text");
     assert!(line.contains("abx session unpause a"), "{line}");

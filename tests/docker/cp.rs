@@ -126,20 +126,22 @@ fn a_tree_comes_back_as_it_went_whatever_its_names_and_links() {
 }
 
 #[test]
-fn files_are_at_hand_while_the_session_is_paused_stopped_or_saved() {
+fn files_are_at_hand_as_they_lie_while_the_session_is_paused_stopped_or_saved() {
     let Some(world) = World::new() else { return };
     world.start("a");
     fs::write(world.at("f"), "1").expect("written");
     for (verb, status) in [("pause", "paused"), ("stop", "stopped"), ("save", "saved")] {
         world.call(&format!("session.{verb}"), json!({"name": "a"}));
         assert_eq!(world.field("a", "status"), status);
-        world.copied("a:/etc/passwd", &format!("passwd-{verb}"));
+        let at = |name: String| world.at(&name).to_str().expect("text").to_owned();
+        world.text(&["cp", "--no-resume", "a:/etc/passwd", &at(format!("passwd-{verb}"))]);
         let path = format!("/tmp/{verb}");
-        let wrote = world.call("file.write", json!({"session": "a", "path": path, "content": "é"}));
+        let file = json!({"session": "a", "path": path, "content": "é", "resume": false});
+        let wrote = world.call("file.write", file);
         assert_eq!(wrote, json!({"path": path, "size_bytes": 2}));
-        let read = world.call("file.read", json!({"session": "a", "path": path}));
+        let read = world.call("file.read", json!({"session": "a", "path": path, "resume": false}));
         assert_eq!(read, json!({"content": "é", "encoding": "utf-8", "size_bytes": 2, "truncated": false}));
-        world.copied("f", &format!("a:/tmp/f-{verb}"));
+        world.text(&["cp", "--no-resume", &at("f".to_owned()), &format!("a:/tmp/f-{verb}")]);
     }
     // What was written after the save is in no snapshot, and must not be lost by going back to one.
     assert_eq!(world.field("a", "status"), "stopped");

@@ -2,7 +2,9 @@
 
 mod agents;
 mod attention;
+mod awake;
 mod away;
+mod boot;
 mod caller;
 mod cli;
 mod cp;
@@ -14,6 +16,7 @@ mod engine;
 mod exec;
 mod execs;
 mod guest;
+mod idle;
 mod link;
 mod orphans;
 mod pid1;

@@ -11,6 +11,11 @@ export type AgentStart = "usual" | "resume" | "fresh";
 export type Attention = "working" | "waiting" | "idle" | "done" | (string & {});
 
 /**
+ * Why a session is not idle.
+ */
+export type Busy = "exec" | "terminal" | "client" | "cpu" | (string & {});
+
+/**
  * A client.
  */
 export interface By {
@@ -522,6 +527,11 @@ export interface HelloResult {
 }
 
 /**
+ * What is done to a session that was idle for long enough.
+ */
+export type IdleAction = "stop" | "pause" | "save" | (string & {});
+
+/**
  * What became of one imported row.
  */
 export interface ImportOutcome {
@@ -704,6 +714,10 @@ export interface Session {
    */
   attention_note?: string | null;
   /**
+   * Why its idle time does not count; empty where it counts, and where it has none.
+   */
+  busy: Busy[];
+  /**
    * RFC 3339, UTC, milliseconds.
    */
   created_at: string;
@@ -730,9 +744,21 @@ export interface Session {
    */
   id: string;
   /**
-   * Idle time after which it is stopped, in milliseconds; null is never.
+   * What that is.
+   */
+  idle_action: IdleAction | null;
+  /**
+   * When something will be done, if nothing is used until then.
+   */
+  idle_at: string | null;
+  /**
+   * Idle time after which something is done to it, in milliseconds; null is never.
    */
   idle_ms?: number | null;
+  /**
+   * Since when its idle time counts; null while it does not.
+   */
+  idle_since: string | null;
   /**
    * The image it was started from, as asked for.
    */
@@ -1334,6 +1360,10 @@ export interface SessionStartParams {
     [k: string]: string;
   };
   /**
+   * What to do then instead; the template's if absent.
+   */
+  idle_action?: IdleAction | null;
+  /**
    * Stop after this long without use, in milliseconds; 0 is never.
    */
   idle_ms?: number | null;
@@ -1493,6 +1523,15 @@ export interface SessionConnectParams {
    * The session's name; its sandbox's name is understood too.
    */
   name: string;
+  /**
+   * Id for progress notifications: one says that the session is being resumed.
+   */
+  op?: string | null;
+  /**
+   * Whether a session that does not run is resumed first; what the daemon's configuration says (`auto_resume`, true by
+   * default) if absent.
+   */
+  resume?: boolean | null;
 }
 
 /**
@@ -1559,6 +1598,10 @@ export interface SessionUpdateParams {
    * The session.
    */
   name: string;
+  /**
+   * What to do then.
+   */
+  idle_action?: IdleAction | null;
   /**
    * 0 is never.
    */
@@ -1686,6 +1729,11 @@ export interface ExecRunParams {
     [k: string]: string;
   };
   /**
+   * Whether a session that does not run is resumed first; what the daemon's configuration says (`auto_resume`, true by
+   * default) if absent.
+   */
+  resume?: boolean | null;
+  /**
    * Input, as text; none if absent.
    */
   stdin?: string | null;
@@ -1729,6 +1777,11 @@ export interface ExecStartParams {
    * A name of the caller's choice: asking again with the same one gives the command that the first asking started.
    */
   key?: string | null;
+  /**
+   * Whether a session that does not run is resumed first; what the daemon's configuration says (`auto_resume`, true by
+   * default) if absent.
+   */
+  resume?: boolean | null;
   /**
    * Input, as text, after which its input ends; none if absent.
    */
@@ -1859,6 +1912,11 @@ export interface TerminalOpenParams {
    */
   read_only?: boolean;
   /**
+   * Whether a session that does not run is resumed first; what the daemon's configuration says (`auto_resume`, true by
+   * default) if absent.
+   */
+  resume?: boolean | null;
+  /**
    * Lines of scrollback to paint above the screen.
    */
   scrollback?: number;
@@ -1961,6 +2019,11 @@ export interface FileReadParams {
    * Bytes to pass over; 0 if absent.
    */
   offset?: number | null;
+  /**
+   * Whether a session that does not run is resumed first (where not, its files are read and written as they lie, if it has a
+   * container); what the daemon's configuration says (`auto_resume`, true by default) if absent.
+   */
+  resume?: boolean | null;
 }
 
 /**
@@ -1991,6 +2054,11 @@ export interface FileWriteParams {
    * Permission bits, as a number (420 is 0o644); those of the file that is there, else 0o644, if absent.
    */
   mode?: number | null;
+  /**
+   * Whether a session that does not run is resumed first (where not, its files are read and written as they lie, if it has a
+   * container); what the daemon's configuration says (`auto_resume`, true by default) if absent.
+   */
+  resume?: boolean | null;
 }
 
 /**
@@ -2005,6 +2073,11 @@ export interface FileListParams {
    * The directory; a relative path counts from the directory in which commands run, which it is itself if absent.
    */
   path?: string | null;
+  /**
+   * Whether a session that does not run is resumed first (where not, its files are read and written as they lie, if it has a
+   * container); what the daemon's configuration says (`auto_resume`, true by default) if absent.
+   */
+  resume?: boolean | null;
 }
 
 /**

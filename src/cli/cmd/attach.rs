@@ -9,7 +9,7 @@ use self::agent::Agent;
 use super::exec::pass_terminal_type;
 use super::session::quoted;
 use crate::cli::args::AttachArgs;
-use crate::cli::context::{Context, operation_id};
+use crate::cli::context::{Context, operation_id, refused};
 use crate::cli::failure::Failure;
 use crate::cli::output::clean;
 use crate::cli::relay::{self, Relay};
@@ -44,6 +44,7 @@ pub(crate) fn run(context: &Context, args: AttachArgs) -> Result<u8, Failure> {
         scrollback: args.scrollback,
         agent: agent.as_ref().map(|agent| agent.start),
         key: operation_id(),
+        resume: refused(args.no_resume),
         ..Open::default()
     };
     // First: a terminal that cannot be used must not leave a shell behind.

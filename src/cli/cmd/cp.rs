@@ -95,7 +95,7 @@ fn out_to_files(
     args: &CpArgs,
     watch: &mut Watch<'_>,
 ) -> Result<(), Failure> {
-    let (stream, place) = wire::open(context, session, path, Direction::Out, args.follow_link)?;
+    let (stream, place) = wire::open(context, session, path, Direction::Out, args)?;
     if place.kind == Some(FileKind::Other) {
         let text = format!("'{}' is a device or a pipe, and those are not copied", clean(&place.path));
         return Err(Failure::refused(text));
@@ -125,7 +125,7 @@ fn out_to_stream(
         let text = "standard output is a terminal, and a tar stream is not for one";
         return Err(Failure::refused(text).with_hint("abx cp NAME:PATH - | tar t"));
     }
-    let (stream, _) = wire::open(context, session, path, Direction::Out, args.follow_link)?;
+    let (stream, _) = wire::open(context, session, path, Direction::Out, args)?;
     let cause = Cause::default();
     let mut download = Download::new(stream, cause.clone());
     let written = raw_stdout().and_then(|mut out| watch.transfer(&mut download, &mut out));
@@ -153,7 +153,7 @@ fn in_from_files(
     }
     let name = if says_contents(text) { None } else { own_name(local) };
     let source = Source { name, directory: what.is_directory() };
-    let (stream, place) = wire::open(context, session, path, Direction::In, false)?;
+    let (stream, place) = wire::open(context, session, path, Direction::In, args)?;
     let top = fit(&source, in_destination(&place, path), &clean(&place.path))?;
     watch.expect(what.size_bytes());
     watch.goes_to(session, &place);
@@ -173,7 +173,7 @@ fn in_from_stream(
         let text = "standard input is a terminal, and a tar stream does not come from one";
         return Err(Failure::refused(text).with_hint("tar c . | abx cp - NAME:PATH"));
     }
-    let (stream, place) = wire::open(context, session, path, Direction::In, false)?;
+    let (stream, place) = wire::open(context, session, path, Direction::In, args)?;
     if place.name.is_some() {
         let text = format!("a tar stream is unpacked in a directory, which '{}' is not", clean(&place.path));
         return Err(Failure::refused(text));

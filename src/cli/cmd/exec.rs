@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Read};
 
 use crate::cli::args::RunArgs;
-use crate::cli::context::{Context, operation_id, understand};
+use crate::cli::context::{Context, operation_id, refused, understand};
 use crate::cli::failure::Failure;
 use crate::cli::output::clean;
 use crate::cli::relay::{self, Relay};
@@ -49,6 +49,7 @@ pub(crate) fn run(context: &Context, args: RunArgs) -> Result<u8, Failure> {
         detach: args.detach,
         timeout_ms: args.timeout,
         key: operation_id(),
+        resume: refused(args.no_resume),
         ..Open::default()
     };
     if args.detach {
@@ -108,6 +109,7 @@ fn run_to_document(context: &Context, args: RunArgs, env: BTreeMap<String, Strin
         stdin,
         timeout: args.timeout,
         tty: args.tty,
+        resume: refused(args.no_resume),
     };
     let raw = context.call::<ExecRun>(&params)?;
     let code = understand::<ExecRun>(&raw)?.exit_code;

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use super::start;
 use crate::cli::args_session::{ListArgs, SaveArgs, SessionCommand, UpdateArgs};
-use crate::cli::context::{Context, can_ask, operation_id, understand};
+use crate::cli::context::{Context, can_ask, operation_id, refused, understand};
 use crate::cli::failure::Failure;
 use crate::cli::output::clean;
 use crate::cli::table;
@@ -15,10 +15,10 @@ use crate::proto::methods::{
     SessionResume, SessionSave, SessionStop, SessionUnpause, SessionUpdate,
 };
 use crate::proto::sessions::{
-    DeleteParams, ForkParams, ListParams, NameParams, RenameParams, ResumeParams, SaveParams, SaveResult,
-    StopParams, UpdateParams,
+    ConnectParams, DeleteParams, ForkParams, ListParams, NameParams, RenameParams, ResumeParams, SaveParams,
+    SaveResult, StopParams, UpdateParams,
 };
-use crate::proto::types::{Session, Status};
+use crate::proto::types::{IdleAction, OnBoot, Session, Status};
 
 /// Runs a session verb.
 pub(crate) fn run(context: &Context, verb: SessionCommand) -> Result<u8, Failure> {
@@ -49,8 +49,9 @@ pub(crate) fn run(context: &Context, verb: SessionCommand) -> Result<u8, Failure
         SessionCommand::Delete { name, keep_snapshots, yes } => {
             return each(context, name, |name| delete(context, name, keep_snapshots, yes));
         }
-        SessionCommand::Connect { name } => {
-            show::<SessionConnect>(context, &NameParams { name }, |s| done(s, "connected"))?;
+        SessionCommand::Connect { name, no_resume } => {
+            let params = ConnectParams { name, resume: refused(no_resume), op: operation_id() };
+            show::<SessionConnect>(context, &params, |s| done(s, "connected"))?;
         }
         SessionCommand::Pause { name } => {
             show::<SessionPause>(context, &NameParams { name }, |s| done(s, "paused"))?;
@@ -303,6 +304,8 @@ fn update_params(args: UpdateArgs) -> Result<UpdateParams, String> {
         timeout_ms: args.timeout,
         idle_ms: args.idle,
         keep: args.keep,
+        idle_action: args.idle_action.as_deref().map(IdleAction::from_word),
+        on_boot: args.on_boot.as_deref().map(OnBoot::from_word),
         ..UpdateParams::default()
     };
     for pair in args.meta {
@@ -353,6 +356,8 @@ mod tests {
             timeout: Some(0),
             idle: None,
             keep: None,
+            idle_action: None,
+            on_boot: None,
             meta: vec!["a=b=c".to_owned(), "gone".to_owned()],
         };
         let params = update_params(args).expect("valid");

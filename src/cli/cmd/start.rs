@@ -17,7 +17,7 @@ use crate::client::Client;
 use crate::proto::methods::{DaemonInfo, Empty, SessionStart};
 use crate::proto::sessions::StartParams;
 use crate::proto::terminals::MAIN_TERMINAL;
-use crate::proto::types::{Limits, Network, Profile};
+use crate::proto::types::{IdleAction, Limits, Network, OnBoot, Profile};
 
 /// What is said of a session in which abx-init does not run.
 const WITHOUT_INIT: &str = "Without abx-init: the engine runs its commands, no terminal outlives its client, and no output \
@@ -51,6 +51,7 @@ pub(crate) fn run(context: &Context, args: StartArgs) -> Result<u8, Failure> {
     let name = session.name;
     let detach_keys = detach::DEFAULT.parse().map_err(Failure::usage)?;
     let args = AttachArgs {
+        no_resume: false,
         name,
         terminal: MAIN_TERMINAL.to_owned(),
         agent: false,
@@ -90,6 +91,8 @@ pub(crate) fn params(args: StartArgs) -> Result<StartParams, String> {
         timeout_ms: args.timeout,
         idle_ms: args.idle,
         keep: args.keep,
+        idle_action: args.idle_action.as_deref().map(IdleAction::from_word),
+        on_boot: args.on_boot.as_deref().map(OnBoot::from_word),
         env: environment(&args.env_file, &args.env)?,
         metadata,
         workspace: args.workspace.as_deref().map(parse_workspace).transpose()?,

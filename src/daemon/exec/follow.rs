@@ -16,6 +16,7 @@ use crate::guest::wire::{Entry, Screen};
 use crate::model::exec::Exec;
 use crate::model::exec::signal::HUP;
 use crate::model::id::ExecId;
+use crate::model::idle::Busy;
 use crate::model::session::{Runtime, Session, Status};
 use crate::proto::errors::Kind;
 use crate::proto::stream::{AgentStart, Size};
@@ -56,6 +57,7 @@ impl Driver {
         if let Some((_, followed)) = self.keyed(&session, &request, wanted).await {
             return followed;
         }
+        let session = self.awake(session, request.resume, &request.report).await?;
         let mut note = None;
         let running = request.terminal.as_deref().and_then(|name| self.terminal_exec(&session, name));
         if request.agent == Some(AgentStart::Usual) && running.is_some() {
@@ -233,6 +235,7 @@ impl Driver {
     fn live(&self, session: Arc<Session>, exec: &Exec, followed: Followed) -> Live {
         let Followed { mut io, command, stdout_from, stderr_from } = followed;
         io.output = io.output.fuse().boxed();
+        let by = if exec.terminal.is_some() { Busy::Client } else { Busy::Exec };
         let handle = Handle {
             driver: self.clone(),
             exec_id: exec.id.to_string(),
@@ -240,7 +243,7 @@ impl Driver {
             command: exec.argv.first().cloned().unwrap_or_default(),
             started: Instant::now(),
             owed: Arc::default(),
-            _in_use: self.0.usage.begin(&session.id),
+            _in_use: self.0.usage.begin(&session.id, by),
             session,
         };
         let from = (stdout_from, stderr_from);

@@ -222,7 +222,7 @@ impl Handle {
         drop(self);
         tokio::spawn(async move {
             while let Some(Ok(_)) = output.next().await {
-                driver.0.usage.touch(&session);
+                driver.0.usage.wrote(&session);
             }
             drop(input);
             if let Ok(ExecState::Exited(code)) = running.state(&*driver.0.engine).await {
@@ -250,7 +250,7 @@ impl Handle {
             started: self.started,
             running: Arc::clone(&self.running),
             owed: Arc::clone(&self.owed),
-            _in_use: self.driver.0.usage.begin(&self.session.id),
+            _in_use: self._in_use.again(),
         }
     }
 }

@@ -36,11 +36,13 @@ use super::driver::Driver;
 use super::failure::Failure;
 use super::framing::Audience;
 use super::guests::{NotStarted, Started};
+use super::progress::Report;
 use super::resolve;
 use crate::engine::{Chunk, EngineError, ExecIo, ExecSpec, ExecState, WindowSize};
 use crate::fault;
 use crate::model::exec::Verdict;
 use crate::model::id::SessionId;
+use crate::model::idle::Busy;
 use crate::model::session::{Runtime, Session};
 use crate::model::step::{Verb, plan};
 use crate::proto::errors::Kind;
@@ -97,6 +99,10 @@ pub struct ExecRequest {
     pub timeout: Option<Duration>,
     /// Who waits for the result of [`Driver::exec_run`].
     pub audience: Audience,
+    /// Whether a session that does not run is brought back; none leaves that to the configuration.
+    pub resume: Option<bool>,
+    /// Hears of that before it happens.
+    pub report: Report,
 }
 
 /// A command that runs. Dropping it does not end it.
@@ -124,24 +130,50 @@ struct NotLaunched {
     failure: Failure,
     /// Whether it may run all the same.
     may_run: bool,
+    /// Whether the session was found not to run, so that it was not even asked for.
+    asleep: bool,
+}
+
+impl From<Failure> for NotLaunched {
+    fn from(failure: Failure) -> Self {
+        Self { failure, may_run: false, asleep: false }
+    }
 }
 
 impl Driver {
-    /// Starts a command. Where an operation that is under way keeps the sandbox from taking one, it is waited for.
+    /// Starts a command, in a session that is brought back for it. Where an operation that is under way keeps the sandbox
+    /// from taking one, it is waited for.
     ///
     /// # Errors
-    /// `session_not_found`, `wrong_state`, `busy`, `invalid_params` and the engine's kinds. That there is no such
-    /// program is no error here: it is the command's end.
+    /// `session_not_found`, `wrong_state`, `busy`, `invalid_params`, the kinds of a resume and the engine's. That there is
+    /// no such program is no error here: it is the command's end.
     pub async fn exec(&self, request: ExecRequest) -> Result<Live, Failure> {
-        let session = runnable(self.session(&request.session)?)?;
         check(&request)?;
-        let in_use = self.0.usage.begin(&session.id);
+        let session = self.session(&request.session)?;
+        let id = session.id.clone();
+        let session = self.awake(session, request.resume, &request.report).await?;
+        match self.exec_in(session, &request).await {
+            // It was stopped meanwhile, or was not what its row said.
+            Err(NotLaunched { failure, asleep: true, .. }) => {
+                let session = self.0.store.session_by_id(&id).ok_or(failure)?;
+                let session = self.awake(session, request.resume, &request.report).await?;
+                self.exec_in(session, &request).await
+            }
+            started => started,
+        }
+        .map_err(|refused| refused.failure)
+    }
+
+    /// Starts a command in a session that runs, by its row.
+    async fn exec_in(&self, session: Arc<Session>, request: &ExecRequest) -> Result<Live, NotLaunched> {
+        let by = if request.attach { Busy::Client } else { Busy::Exec };
+        let in_use = self.0.usage.begin(&session.id, by);
         let id = uuid::Uuid::now_v7().to_string();
-        self.begin_exec(&session, &request, &id, &listed(&request)).await?;
+        self.begin_exec(&session, request, &id, &listed(request)).await?;
         fault::point("exec.noted").await;
-        let (spec, mut io, running, session) = match self.launch(Arc::clone(&session), &request, &id).await {
+        let (spec, mut io, running, session) = match self.launch(Arc::clone(&session), request, &id).await {
             Ok(launched) => launched,
-            Err(refused) => return Err(self.not_launched(&session, &request, &id, refused).await),
+            Err(refused) => return Err(self.not_launched(&session, request, &id, refused).await),
         };
         fault::point("exec.started").await;
         // Whoever takes over may ask for more of an output that has ended.
@@ -185,17 +217,20 @@ impl Driver {
         let about = |error: EngineError| Failure::from(error).about(session.name.as_str());
         let mut may_run = refused.asked;
         if !matches!(refused.error, EngineError::Conflict { .. } | EngineError::NoSandbox { .. }) {
-            return Err(NotLaunched { failure: about(refused.error), may_run });
+            return Err(NotLaunched { may_run, ..about(refused.error).into() });
         }
         // The sandbox is frozen or being ended by an operation, or it is not what its row says.
         let settled = self.settled(&session).await;
-        let session = settled.map_err(|failure| NotLaunched { failure, may_run })?;
+        let session = settled.map_err(|failure| {
+            let asleep = failure.kind == Kind::WrongState && !may_run;
+            NotLaunched { failure, may_run, asleep }
+        })?;
         let again = spec(&session, request, id, self.caller(&session));
         match self.launch_once(&session, &again, detached, terminal).await {
             Ok((io, running)) => Ok((again, io, running, session)),
             Err(refused) => {
                 may_run |= refused.asked;
-                Err(NotLaunched { failure: about(refused.error), may_run })
+                Err(NotLaunched { may_run, ..about(refused.error).into() })
             }
         }
     }
@@ -208,14 +243,14 @@ impl Driver {
         request: &ExecRequest,
         id: &str,
         refused: NotLaunched,
-    ) -> Failure {
+    ) -> NotLaunched {
         if refused.may_run {
             self.judge_exec(id, Verdict::Abandoned).await;
             self.0.guests.give_up(session, id);
         } else {
             self.forget_exec(&session.id, id, request.attach).await;
         }
-        refused.failure
+        refused
     }
 
     async fn launch_once(

@@ -4,6 +4,7 @@ use super::path::{self, Cleaned};
 use super::running::Running;
 use super::value::wire_kind;
 use super::{Files, Found};
+use crate::daemon::awake::Use;
 use crate::daemon::driver::Driver;
 use crate::daemon::failure::Failure;
 use crate::engine::{Archive, ArchiveSource, FileKind};
@@ -32,7 +33,11 @@ impl Driver {
     ///
     /// # Errors
     /// `session_not_found`, `file_not_found`, `wrong_state`, `invalid_params` and the engine's kinds.
-    pub async fn copy_out(&self, session: &str, asked: &CopyOpen) -> Result<(CopyOut, Running), Failure> {
+    pub async fn copy_out(
+        &self,
+        session: impl Into<Use>,
+        asked: &CopyOpen,
+    ) -> Result<(CopyOut, Running), Failure> {
         let files = self.files(session).await?;
         let running = self.0.copies.begin(&files.session.id);
         let Cleaned { path, contents, directory } = files.clean(&asked.path).await?;
@@ -67,7 +72,11 @@ impl Driver {
     ///
     /// # Errors
     /// As [`Driver::copy_out`]'s.
-    pub async fn copy_in(&self, session: &str, asked: &CopyOpen) -> Result<(CopyIn, Running), Failure> {
+    pub async fn copy_in(
+        &self,
+        session: impl Into<Use>,
+        asked: &CopyOpen,
+    ) -> Result<(CopyIn, Running), Failure> {
         let files = self.files(session).await?;
         let running = self.0.copies.begin(&files.session.id);
         let cleaned = files.clean(&asked.path).await?;

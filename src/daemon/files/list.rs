@@ -7,6 +7,7 @@ use tar::EntryType;
 
 use super::Files;
 use super::unpack::{Refusal, unpack};
+use crate::daemon::awake::Use;
 use crate::daemon::clock;
 use crate::daemon::driver::Driver;
 use crate::daemon::failure::{Failure, quoted};
@@ -25,7 +26,7 @@ impl Driver {
     ///
     /// # Errors
     /// As documented for `file.list`.
-    pub async fn list_files(&self, session: &str, path: &str) -> Result<FileListResult, Failure> {
+    pub async fn list_files(&self, session: impl Into<Use>, path: &str) -> Result<FileListResult, Failure> {
         let files = self.files(session).await?;
         let cleaned = files.clean(path).await?;
         let path = files.directory(&cleaned.path).await?;

@@ -19,12 +19,14 @@ use tokio::time::timeout;
 pub use self::copy::{CopyIn, CopyOut};
 pub use self::running::{Copies, Running};
 pub use self::value::{NewFile, Part};
+use super::awake::Use;
 use super::clock;
 use super::driver::Driver;
 use super::exec::BUSY_LIMIT;
 use super::failure::{Failure, quoted};
 use super::usage::InUse;
 use crate::engine::{EngineError, FileKind, PathStat, SandboxDefaults};
+use crate::model::idle::Busy;
 use crate::model::session::{Session, Status};
 use crate::model::step::{Verb, plan};
 use crate::proto::errors::Kind;
@@ -48,15 +50,21 @@ struct Found {
 }
 
 impl Driver {
-    /// A session with a container. An operation that is under way is waited for, since it may replace it.
-    async fn files(&self, name: &str) -> Result<Files, Failure> {
+    /// A session with a container. An operation that is under way is waited for, since it may replace it. One that does
+    /// not run is brought back, unless the caller is content with the files of a stopped one; one that is frozen stays so.
+    async fn files(&self, wanted: impl Into<Use>) -> Result<Files, Failure> {
+        let wanted = wanted.into();
+        let name = wanted.session.as_str();
         let mut session = self.session(name)?;
         if session.operation.is_some() {
             self.quiet(&session.id).await;
             session = self.0.store.session_by_id(&session.id).ok_or_else(|| Failure::no_session(name))?;
         }
+        if matches!(session.status, Status::Stopped | Status::Saved) && self.brings_back(wanted.resume) {
+            session = self.awake(session, wanted.resume, &wanted.report).await?;
+        }
         plan(&session, Verb::Files).map_err(|refusal| Failure::refused(&session, refusal))?;
-        let in_use = self.0.usage.begin(&session.id);
+        let in_use = self.0.usage.begin(&session.id, Busy::Client);
         let sandbox = session.sandbox_id.clone().ok_or_else(|| gone(&session))?;
         Ok(Files { driver: self.clone(), session, sandbox, _in_use: in_use })
     }

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use super::path::{self, Cleaned};
 use super::unpack::unpack;
 use super::{Files, Found};
+use crate::daemon::awake::Use;
 use crate::daemon::clock;
 use crate::daemon::driver::Driver;
 use crate::daemon::failure::Failure;
@@ -55,7 +56,7 @@ impl Driver {
     /// As documented for `file.read`.
     pub async fn read_file(
         &self,
-        session: &str,
+        session: impl Into<Use>,
         path: &str,
         offset: u64,
         limit: u64,
@@ -77,12 +78,12 @@ impl Driver {
     ///
     /// # Errors
     /// As documented for `file.write`.
-    pub async fn write_file(&self, session: &str, file: NewFile) -> Result<(String, u64), Failure> {
+    pub async fn write_file(&self, session: impl Into<Use>, file: NewFile) -> Result<(String, u64), Failure> {
         let this = self.clone();
-        let session = session.to_owned();
+        let session = session.into();
         // Once begun, it is finished whatever becomes of the caller.
         self.submit(async move {
-            let files = this.files(&session).await?;
+            let files = this.files(session).await?;
             files.write(file).await
         })
         .await

@@ -371,7 +371,7 @@ impl Slot {
     fn note(&self, event: Event, usage: &Usage) {
         match event {
             Event::Active(exec) => {
-                usage.touch(&self.session);
+                usage.wrote(&self.session);
                 self.wrote(exec);
             }
             Event::Notice(notice) => self.said(*notice),

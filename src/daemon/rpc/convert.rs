@@ -2,6 +2,7 @@
 
 use crate::daemon::clock;
 use crate::daemon::driver::Driver;
+use crate::daemon::idle::Idleness;
 use crate::model::event;
 use crate::model::exec::Exec;
 use crate::model::session::{self, EngineKind, Mount, Session, Snapshot};
@@ -12,8 +13,9 @@ use crate::proto::types;
 /// What stands in for the value of a variable.
 const MASK: &str = "***";
 
-/// A session as the wire has it. Values of variables are masked.
-pub fn session(session: &Session) -> types::Session {
+/// A session as the wire has it, and how it stands with its idle time. Values of variables are masked.
+pub fn session(session: &Session, idleness: Option<Idleness>) -> types::Session {
+    let Idleness { busy, since, due } = idleness.unwrap_or_default();
     let runs = session.engine != EngineKind::External;
     let attention = session.attention.as_ref();
     types::Session {
@@ -37,6 +39,11 @@ pub fn session(session: &Session) -> types::Session {
         timeout_ms: session.timeout_ms,
         idle_ms: session.idle_ms,
         keep: session.keep,
+        idle_action: Some(types::IdleAction::from_word(session.idle_action.as_str())),
+        on_boot: session.on_boot.map(|word| types::OnBoot::from_word(word.as_str())),
+        idle_since: since.map(clock::rfc3339),
+        idle_at: due.map(clock::rfc3339),
+        busy: busy.into_iter().map(|why| types::Busy::from_word(why.as_str())).collect(),
         exec_count: session.exec_count,
         oom_events: session.oom_events,
         attention: attention.map(|noted| types::Attention::from_word(noted.state.as_str())),
@@ -127,6 +134,7 @@ fn limits(limits: &session::Limits) -> types::Limits {
 mod tests {
     use super::*;
     use crate::model::attention::Attention;
+    use crate::model::idle::{Busy, IdleAction};
     use crate::model::until::Until;
 
     /// Neither of the two may know the other, so this is where they are held together.
@@ -139,6 +147,14 @@ mod tests {
         for word in Attention::ALL {
             let wire = types::Attention::from_word(word.as_str());
             assert!(!matches!(wire, types::Attention::Other(_)), "{word:?}");
+        }
+        for word in IdleAction::ALL {
+            let wire = types::IdleAction::from_word(word.as_str());
+            assert!(!matches!(wire, types::IdleAction::Other(_)), "{word:?}");
+        }
+        for word in Busy::ALL {
+            let wire = types::Busy::from_word(word.as_str());
+            assert!(!matches!(wire, types::Busy::Other(_)), "{word:?}");
         }
         for word in Until::ALL {
             let wire = types::WaitFor::from_word(word.as_str());

@@ -28,6 +28,7 @@ pub(super) fn register(module: &mut Module) {
             tty: asked.tty.then_some(TERMINAL),
             stdin: asked.stdin.is_some(),
             timeout: asked.timeout.map(Duration::from_millis),
+            resume: asked.resume,
             audience: extensions.get::<Audience>().cloned().unwrap_or_default(),
             ..ExecRequest::default()
         };
@@ -44,6 +45,7 @@ pub(super) fn register(module: &mut Module) {
             detached: true,
             key: asked.key,
             timeout: asked.timeout.map(Duration::from_millis),
+            resume: asked.resume,
             ..ExecRequest::default()
         };
         Ok(convert::exec(&*app.driver.exec_start(request, asked.stdin).await?, &app.driver))

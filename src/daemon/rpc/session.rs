@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::encode::Encoded;
 use super::{App, Module, at_once, convert, later, report};
+use crate::daemon::awake::Use;
 use crate::daemon::driver::DEFAULT_GRACE;
-use crate::daemon::failure::Failure;
+use crate::daemon::failure::{Failure, known};
 use crate::daemon::framing::Prepared;
 use crate::daemon::verbs::power::Way;
 use crate::daemon::verbs::save::Naming;
@@ -30,7 +31,7 @@ pub(super) fn register(module: &mut Module) {
 }
 
 fn encoded(app: &App, session: &Arc<Session>) -> Encoded {
-    app.encoder.one(session, app.driver.count())
+    app.encoder.one(session, app.driver.count(), app.driver.idleness(session))
 }
 
 fn read(module: &mut Module) {
@@ -53,7 +54,7 @@ fn read(module: &mut Module) {
         if let Some(agent) = &asked.agent {
             sessions.retain(|s| s.agent == *agent);
         }
-        let listed = app.encoder.many(&sessions, total);
+        let listed = app.encoder.many(&sessions, total, |session| app.driver.idleness(session));
         match extensions.get::<Prepared>() {
             Some(prepared) => {
                 prepared.leave_array(listed.into_iter().map(Encoded::into_raw).collect());
@@ -77,8 +78,10 @@ fn power(module: &mut Module) {
         let report = report(&app, Some(&asked.name), asked.op, &extensions);
         Ok(encoded(&app, &app.driver.resume(&asked.name, way(asked.snapshot, asked.discard)?, report).await?))
     });
-    later::<SessionConnect, _, _>(module, |asked, app, _| async move {
-        Ok(encoded(&app, &app.driver.connect(&asked.name).await?))
+    later::<SessionConnect, _, _>(module, |asked, app, extensions| async move {
+        let report = report(&app, Some(&asked.name), asked.op, &extensions);
+        let wanted = Use { session: asked.name, resume: asked.resume, report };
+        Ok(encoded(&app, &app.driver.connect(wanted).await?))
     });
     later::<SessionPause, _, _>(module, |asked, app, _| async move {
         Ok(encoded(&app, &app.driver.pause(&asked.name).await?))
@@ -100,10 +103,10 @@ fn way(snapshot: Option<String>, discard: bool) -> Result<Way, Failure> {
 fn files(module: &mut Module) {
     later::<SessionSave, _, _>(module, |asked, app, extensions| async move {
         let report = report(&app, Some(&asked.name), asked.op, &extensions);
-        let naming = Naming { name: asked.snapshot, note: asked.note };
+        let naming = Naming { name: asked.snapshot, note: asked.note, reason: None };
         let saved = app.driver.save(&asked.name, naming, asked.keep_running, report).await?;
         Ok(SaveResult {
-            session: convert::session(&saved.session),
+            session: convert::session(&saved.session, app.driver.idleness(&saved.session)),
             snapshot: convert::snapshot(&saved.snapshot, app.driver.session_of(&saved.snapshot)),
             pruned: saved.pruned,
         })
@@ -152,12 +155,8 @@ fn attention(module: &mut Module) {
                 return Err(Failure::new(Kind::ShuttingDown, "abxd is stopping"));
             }
         };
-        let session = waited.session.as_deref().map(convert::session);
+        let session = waited.session.as_deref();
+        let session = session.map(|session| convert::session(session, app.driver.idleness(session)));
         Ok(WaitResult { reached: waited.reached, session })
     });
-}
-
-fn known<T: Copy>(field: &str, word: &str, all: &[T], name: fn(T) -> &'static str) -> Result<T, Failure> {
-    let found = all.iter().copied().find(|one| name(*one) == word);
-    found.ok_or_else(|| Failure::word(field, all.iter().copied().map(name)))
 }

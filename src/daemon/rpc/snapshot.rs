@@ -38,7 +38,13 @@ pub(super) fn register(module: &mut Module) {
         let report = report(&app, None, asked.op.clone(), &extensions);
         let imported = app.driver.import_file(asked, report).await?;
         let snapshot = convert::snapshot(&imported.snapshot, app.driver.session_of(&imported.snapshot));
-        Ok(SnapshotImportResult { snapshot, session: imported.session.as_deref().map(convert::session) })
+        Ok(SnapshotImportResult {
+            snapshot,
+            session: imported
+                .session
+                .as_deref()
+                .map(|session| convert::session(session, app.driver.idleness(session))),
+        })
     });
     later::<SnapshotPrune, _, _>(module, |asked, app, _| async move {
         let dry_run = asked.dry_run;

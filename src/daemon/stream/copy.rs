@@ -9,10 +9,11 @@ use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::RawStreams;
 use super::input::{Reader, read_frame};
 use super::out::{Last, Out};
 use super::serve::{Broken, LAST_WORD, pump};
+use super::{Lines, RawStreams, tell};
+use crate::daemon::awake::Use;
 use crate::daemon::exec::ChunkStream;
 use crate::daemon::failure::Failure;
 use crate::daemon::files::{CopyIn, CopyOut, Running};
@@ -42,20 +43,21 @@ enum Ended {
 /// Serves one copy to its end, or until the client is gone.
 pub(super) async fn serve(
     streams: &RawStreams,
-    session: &str,
+    wanted: Use,
     asked: &CopyOpen,
+    doing: Lines,
     reader: Reader,
     mut out: Out,
 ) -> io::Result<()> {
-    let report = streams.driver.report(Some(session), asked.op.clone(), None);
+    let report = streams.driver.report(Some(&wanted.session), asked.op.clone(), None);
     let work = async {
         match asked.direction {
             Direction::Out => {
-                let (copy, running) = streams.driver.copy_out(session, asked).await?;
+                let (copy, running) = tell(doing, streams.driver.copy_out(wanted, asked), &mut out).await?;
                 unless_ended(running, give(copy, report, reader, &mut out)).await
             }
             Direction::In => {
-                let (copy, running) = streams.driver.copy_in(session, asked).await?;
+                let (copy, running) = tell(doing, streams.driver.copy_in(wanted, asked), &mut out).await?;
                 unless_ended(running, take(copy, report, reader, &mut out)).await
             }
         }

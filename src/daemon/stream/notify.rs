@@ -82,8 +82,19 @@ pub async fn open(
 }
 
 fn opening(params: TerminalOpenParams) -> Open {
-    let TerminalOpenParams { session, terminal, cmd, env, cwd, user, size, read_only, scrollback, agent } =
-        params;
+    let TerminalOpenParams {
+        session,
+        terminal,
+        cmd,
+        env,
+        cwd,
+        user,
+        size,
+        read_only,
+        scrollback,
+        agent,
+        resume,
+    } = params;
     Open {
         session,
         cmd,
@@ -97,6 +108,7 @@ fn opening(params: TerminalOpenParams) -> Open {
         read_only,
         scrollback,
         agent,
+        resume,
         ..Open::default()
     }
 }

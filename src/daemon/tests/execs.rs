@@ -11,6 +11,11 @@ fn request(command: &str) -> ExecRequest {
     ExecRequest { session: "a".into(), cmd: vec![command.to_owned()], ..ExecRequest::default() }
 }
 
+/// One that brings no session back.
+fn content(command: &str) -> ExecRequest {
+    ExecRequest { resume: Some(false), ..request(command) }
+}
+
 fn limited(command: &str, timeout: Duration) -> ExecRequest {
     ExecRequest { timeout: Some(timeout), ..request(command) }
 }
@@ -24,7 +29,7 @@ async fn a_command_is_counted_and_its_output_and_code_come_back() {
     assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"hello"[..], &b"careful"[..]));
     assert_eq!((output.ended.code, output.ended.reason), (3, None));
     assert_eq!(world.row("a").exec_count, 1);
-    let idle = world.driver.0.usage.idle_since(&world.row("a").id, Duration::ZERO);
+    let idle = world.driver.0.usage.standing(&world.row("a").id, Duration::ZERO).since;
     assert!(idle.is_some(), "nothing runs any more");
 }
 
@@ -40,11 +45,11 @@ async fn output_beyond_the_bound_is_read_and_dropped_and_said() {
 }
 
 #[tokio::test]
-async fn a_command_needs_a_running_session() {
+async fn a_command_that_brings_no_session_back_needs_a_running_one() {
     let world = World::new();
     world.start("a").await.expect("starts");
     world.stop("a").await.expect("stops");
-    let failure = world.driver.exec_run(request("x"), None).await.expect_err("stopped");
+    let failure = world.driver.exec_run(content("x"), None).await.expect_err("stopped");
     assert_eq!((failure.kind, failure.hint.as_deref()), (Kind::WrongState, Some("abx session resume a")));
     assert_eq!(world.row("a").exec_count, 0);
 }
@@ -54,7 +59,7 @@ async fn a_command_in_a_sandbox_that_died_a_moment_ago_is_refused_by_its_true_st
     let world = World::new();
     world.start("a").await.expect("starts");
     world.engine.kill_container(&world.sandbox("a"), 1, false);
-    let failure = world.driver.exec_run(request("x"), None).await.expect_err("dead");
+    let failure = world.driver.exec_run(content("x"), None).await.expect_err("dead");
     assert_eq!(failure.kind, Kind::WrongState);
     assert_eq!(world.status("a"), Status::Stopped);
 }
@@ -209,7 +214,7 @@ async fn a_sandbox_that_somebody_paused_refuses_with_the_way_out() {
     let world = World::new();
     world.start("a").await.expect("starts");
     world.engine.pause_outside(&world.sandbox("a"));
-    let failure = world.driver.exec_run(request("x"), None).await.expect_err("paused");
+    let failure = world.driver.exec_run(content("x"), None).await.expect_err("paused");
     assert_eq!((failure.kind, failure.hint.as_deref()), (Kind::WrongState, Some("abx session unpause a")));
 }
 
@@ -283,7 +288,7 @@ async fn no_command_is_started_while_a_sandbox_is_being_frozen() {
     let pause = tokio::spawn(async move { driver.pause("a").await });
     gate.reached().await;
     let driver = world.driver.clone();
-    let run = tokio::spawn(async move { driver.exec_run(request("x"), None).await });
+    let run = tokio::spawn(async move { driver.exec_run(content("x"), None).await });
     let session = world.row("a").id.clone();
     until(|| world.driver.0.launches.users(&session) == 2).await;
     assert_eq!(last_call(&world, "exec session-a"), None);

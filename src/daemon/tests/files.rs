@@ -7,6 +7,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
 use super::*;
+use crate::daemon::awake::Use;
 use crate::daemon::files::NewFile;
 use crate::daemon::framing::replay::Replay;
 use crate::daemon::framing::{Framing, Peer, RawHandler};
@@ -28,6 +29,11 @@ async fn world() -> (World, String) {
     world.engine.put_file(&id, "/etc/passwd", FakeFile::bytes(PASSWD));
     world.engine.put_file(&id, "/etc/group", FakeFile::bytes(b"root:x:0:\nusers:x:100:\nstaff:x:50:dev\n"));
     (world, id)
+}
+
+/// A use that brings no session back.
+fn content() -> Use {
+    Use { resume: Some(false), ..Use::from("a") }
 }
 
 fn file(path: &str, content: &[u8]) -> NewFile {
@@ -111,12 +117,12 @@ async fn a_directory_is_listed_without_what_is_below_it() {
 }
 
 #[tokio::test]
-async fn a_saved_session_is_a_stopped_one_once_its_files_change() {
+async fn a_saved_session_that_is_not_brought_back_is_a_stopped_one_once_its_files_change() {
     let (world, _) = world().await;
     world.save("a").await.expect("saved");
-    world.driver.read_file("a", "/etc/passwd", 0, 9).await.expect("read");
+    world.driver.read_file(content(), "/etc/passwd", 0, 9).await.expect("read");
     assert_eq!(world.status("a"), Status::Saved);
-    world.driver.write_file("a", file("/f", b"x")).await.expect("written");
+    world.driver.write_file(content(), file("/f", b"x")).await.expect("written");
     assert_eq!(world.status("a"), Status::Stopped);
     world.resume("a").await.expect("resumed");
     world.driver.pause("a").await.expect("paused");
@@ -129,7 +135,7 @@ async fn a_session_whose_container_is_gone_says_how_to_get_at_its_files() {
     let (world, id) = world().await;
     world.save("a").await.expect("saved");
     world.engine.vanish(&id);
-    let failure = world.driver.read_file("a", "/etc/passwd", 0, 9).await.err().expect("refused");
+    let failure = world.driver.read_file(content(), "/etc/passwd", 0, 9).await.err().expect("refused");
     assert_eq!((failure.kind, failure.hint.as_deref()), (Kind::WrongState, Some("abx session resume a")));
 }
 
@@ -269,7 +275,7 @@ async fn a_client_that_goes_away_in_the_middle_is_no_end_of_the_archive() {
     drop(copy);
     // The session is in use for as long as anything is done about the copy.
     let row = world.row("a");
-    until(|| world.driver.0.usage.idle_since(&row.id, std::time::Duration::ZERO).is_some()).await;
+    until(|| world.driver.0.usage.standing(&row.id, std::time::Duration::ZERO).since.is_some()).await;
     assert_eq!(world.engine.file(&id, "/etc/new"), None);
     assert!(world.engine.calls().iter().all(|call| !call.starts_with("write_archive")));
 }
@@ -317,7 +323,7 @@ async fn a_client_that_takes_nothing_for_long_loses_the_copy_and_is_told() {
     let row = world.row("a");
     tokio::time::pause();
     tokio::time::sleep(std::time::Duration::from_secs(20)).await;
-    until(|| world.driver.0.usage.idle_since(&row.id, std::time::Duration::ZERO).is_some()).await;
+    until(|| world.driver.0.usage.standing(&row.id, std::time::Duration::ZERO).since.is_some()).await;
     let want = ("limit".to_owned(), "nobody took the files for 30 s; the copy was ended".to_owned());
     assert_eq!(copy.error().await, want);
 }

@@ -317,7 +317,8 @@ async fn a_frozen_sandbox_is_asked_nothing() {
     let world = world().await;
     let _guest = Guest::connect(&world, "a").await;
     world.driver.pause("a").await.expect("pauses");
-    let failure = world.driver.exec_run(request("x"), None).await.expect_err("frozen");
+    let content = ExecRequest { resume: Some(false), ..request("x") };
+    let failure = world.driver.exec_run(content, None).await.expect_err("frozen");
     assert_eq!(failure.kind, ErrorKind::WrongState);
     assert!(!engine_ran(&world));
 }

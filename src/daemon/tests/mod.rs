@@ -2,11 +2,14 @@
 
 mod agents;
 mod attention;
+mod awake;
+mod boot;
 mod execs;
 mod faults;
 mod feed;
 mod files;
 mod guests;
+mod idle;
 mod imports;
 mod lifecycle;
 mod orphans;
@@ -33,6 +36,9 @@ use crate::model::session::{Reason, Session, Snapshot, Status};
 use crate::proto::sessions::StartParams;
 use crate::store::Store;
 
+/// The file of settings, if a test has some.
+const CONFIG: &str = "config.toml";
+
 /// The image that starts find at once.
 const IMAGE: &str = "debian:stable-slim";
 
@@ -55,6 +61,14 @@ impl World {
     /// A second life on the same table and engine, as after a crash.
     async fn restart(self) -> Self {
         self.driver.drain(tokio::time::Instant::now()).await;
+        let driver = open(&self.engine, self.home.path(), "sessions.db");
+        Self { driver, ..self }
+    }
+
+    /// A second life with this configuration.
+    async fn configured(self, toml: &str) -> Self {
+        self.driver.drain(tokio::time::Instant::now()).await;
+        std::fs::write(self.home.path().join(CONFIG), toml).expect("write");
         let driver = open(&self.engine, self.home.path(), "sessions.db");
         Self { driver, ..self }
     }
@@ -125,7 +139,7 @@ fn open(engine: &FakeEngine, home: &Path, file: &str) -> Driver {
 }
 
 fn drive(engine: &FakeEngine, home: &Path, store: Store) -> Driver {
-    let config = Config::load(Path::new("/nonexistent/config.toml"), &Flags::default()).expect("defaults");
+    let config = Config::load(&home.join(CONFIG), &Flags::default()).expect("a configuration");
     Driver::new(store, Arc::new(engine.clone()), home, &home.join("daemon.sock"), config)
 }
 

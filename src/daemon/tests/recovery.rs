@@ -231,7 +231,7 @@ async fn a_vanished_container_leaves_no_id_behind() {
     world.engine.vanish(&world.sandbox("a"));
     world.driver.compare_all(false).await.expect("compares");
     assert_eq!(world.row("a").sandbox_id, None);
-    let naming = Naming { name: Some("again".into()), note: None };
+    let naming = Naming { name: Some("again".into()), ..Naming::default() };
     let refused = world.driver.save("a", naming, false, Report::default()).await.expect_err("no container");
     assert_eq!(refused.kind, crate::proto::errors::Kind::WrongState);
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::daemon::expiry;
+use crate::model::id::Timestamp;
+use crate::model::idle::Busy;
 
 async fn until_status(world: &World, status: Status) {
     for _ in 0..100_000 {
@@ -39,7 +41,7 @@ async fn an_idle_session_stops_but_not_while_something_runs_in_it() {
     let world = World::new();
     let timer = tokio::spawn(expiry::run(world.driver.clone()));
     world.driver.start(timed(None, Some(60_000)), Report::default()).await.expect("starts");
-    let in_use = world.driver.0.usage.begin(&world.row("a").id);
+    let in_use = world.driver.0.usage.begin(&world.row("a").id, Busy::Exec);
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!(world.status("a"), Status::Running);
     drop(in_use);
@@ -66,13 +68,7 @@ async fn an_overdue_session_is_stopped_once_after_a_restart() {
     let world = World::new();
     world.driver.start(timed(Some(60_000), None), Report::default()).await.expect("starts");
     let id = world.row("a").id.clone();
-    world
-        .driver
-        .0
-        .store
-        .update(&id, |s| s.expires_at = Some(crate::model::id::Timestamp(1)))
-        .await
-        .expect("a row");
+    world.driver.0.store.update(&id, |s| s.expires_at = Some(Timestamp(1))).await.expect("a row");
     let world = world.restart().await;
     let timer = tokio::spawn(expiry::run(world.driver.clone()));
     until_status(&world, Status::Stopped).await;
@@ -118,5 +114,36 @@ async fn what_ran_before_a_restart_is_not_idle_until_it_has_ended() {
     assert_eq!(world.status("a"), Status::Running, "an agent is at work in it");
     world.engine.set_excluded(&sandbox, Vec::new());
     until_status(&world, Status::Stopped).await;
+    timer.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_was_set_back_while_nobody_watched_puts_a_timeout_off_by_no_more_than_its_length() {
+    let world = World::new();
+    world.driver.start(timed(Some(60_000), None), Report::default()).await.expect("starts");
+    let id = world.row("a").id.clone();
+    let far = Timestamp(crate::daemon::clock::now().0 + 400 * 86_400_000);
+    world.driver.0.store.update(&id, move |s| s.expires_at = Some(far)).await.expect("a row");
+    let world = world.restart().await;
+    let timer = tokio::spawn(expiry::run(world.driver.clone()));
+    let begun = tokio::time::Instant::now();
+    until_status(&world, Status::Stopped).await;
+    assert!(begun.elapsed() < Duration::from_secs(120), "{:?}", begun.elapsed());
+    timer.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_jumps_destroys_nothing_and_stops_once() {
+    let world = World::new();
+    world.driver.start(timed(Some(60_000), Some(60_000)), Report::default()).await.expect("starts");
+    let id = world.row("a").id.clone();
+    let past = |s: &mut Session| (s.expires_at, s.last_active) = (Some(Timestamp(1)), Timestamp(1));
+    world.driver.0.store.update(&id, past).await.expect("a row");
+    let world = world.restart().await;
+    let timer = tokio::spawn(expiry::run(world.driver.clone()));
+    until_status(&world, Status::Stopped).await;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(world.engine.calls().iter().filter(|c| c.starts_with("stop ")).count(), 1);
+    assert_eq!(world.engine.containers().len(), 1, "its files are where they were");
     timer.abort();
 }

@@ -285,7 +285,7 @@ impl Driver {
 
 /// What of a session another machine can have.
 fn origin(session: &Session) -> Origin {
-    let wire = convert::session(session);
+    let wire = convert::session(session, None);
     Origin {
         name: wire.name,
         agent: Some(wire.agent),

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use super::start::check_free;
 use crate::daemon::clock;
 use crate::daemon::driver::Driver;
-use crate::daemon::failure::Failure;
+use crate::daemon::failure::{Failure, known};
 use crate::daemon::resolve;
 use crate::engine::EngineError;
 use crate::fault;
 use crate::model::id::{SessionName, sandbox_name};
+use crate::model::idle::IdleAction;
+use crate::model::reconcile::OnBoot;
 use crate::model::session::{EngineKind, Session, Status};
 use crate::proto::sessions::UpdateParams;
 use crate::store::error::StoreError;
@@ -82,6 +84,15 @@ impl Driver {
         self.submit(async move {
             let set = params.metadata.iter().filter_map(|(k, v)| Some((k.as_str(), v.as_deref()?)));
             resolve::check_metadata(set)?;
+            let action = params
+                .idle_action
+                .as_ref()
+                .map(|word| known("idle_action", word.as_str(), IdleAction::ALL, |action| action.as_str()));
+            let action = action.transpose()?;
+            let on_boot = params.on_boot.as_ref();
+            let on_boot =
+                on_boot.map(|word| known("on_boot", word.as_str(), OnBoot::ALL, |word| word.as_str()));
+            let on_boot = on_boot.transpose()?;
             let mut held = this.hold(&params.name).await?;
             let now = clock::now();
             this.commit(&mut held, move |s| {
@@ -96,6 +107,8 @@ impl Driver {
                 if let Some(keep) = params.keep {
                     s.keep = (keep > 0).then_some(keep);
                 }
+                s.idle_action = action.unwrap_or(s.idle_action);
+                s.on_boot = on_boot.or(s.on_boot);
                 for (key, value) in params.metadata {
                     match value {
                         Some(value) => s.metadata.insert(key, value),

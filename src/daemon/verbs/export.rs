@@ -32,7 +32,7 @@ fn entry(session: &Session, with_secrets: bool) -> TableSession {
     let values = session.spec.env.iter().map(|(name, value)| (name.clone(), value.reveal().to_owned()));
     let fixed = session.spec.ports.iter().filter(|port| port.fixed);
     TableSession {
-        session: convert::session(session),
+        session: convert::session(session, None),
         user: session.spec.user.clone(),
         fixed_ports: fixed.map(|port| format!("{}/{}", port.container, port.protocol)).collect(),
         env: with_secrets.then(|| values.collect::<BTreeMap<_, _>>()),

@@ -65,7 +65,7 @@ impl Driver {
         let taken = plan.operation.is_some();
         let snapshot = if taken {
             let note = Some(format!("fork to {}", params.new_name));
-            self.take_snapshot(&mut held, &plan, Naming { name: None, note }, report).await?
+            self.take_snapshot(&mut held, &plan, Naming { note, ..Naming::default() }, report).await?
         } else {
             self.newest_snapshot(&held.session).ok_or_else(|| Failure::no_snapshot(&params.name))?
         };
@@ -89,6 +89,8 @@ fn forked(source: &Session, name: SessionName) -> Session {
         timeout_ms: source.timeout_ms,
         idle_ms: source.idle_ms,
         keep: source.keep,
+        idle_action: source.idle_action,
+        on_boot: source.on_boot,
         spec,
         metadata: source.metadata.clone(),
         ..Session::new(id, name, clock::now())

@@ -10,6 +10,8 @@ use crate::daemon::progress::Report;
 use crate::daemon::{rebuild, resolve};
 use crate::engine::{EngineError, Image, Observed, labels};
 use crate::model::id::{SessionId, SessionName, SnapshotId, sandbox_name};
+use crate::model::idle::IdleAction;
+use crate::model::reconcile::OnBoot;
 use crate::model::session::{
     EngineKind, Excluded, External, Limits, Mount, Network, Port, Profile, Reason, Runtime, Secret, Session,
     Snapshot, SnapshotState, Spec, Status,
@@ -219,6 +221,12 @@ fn row(entry: &TableSession) -> Result<Session, Failure> {
         timeout_ms: wire.timeout_ms,
         idle_ms: wire.idle_ms,
         keep: wire.keep,
+        idle_action: wire
+            .idle_action
+            .as_ref()
+            .and_then(|word| IdleAction::from_word(word.as_str()))
+            .unwrap_or(IdleAction::Stop),
+        on_boot: wire.on_boot.as_ref().and_then(|word| OnBoot::from_word(word.as_str())),
         exec_count: wire.exec_count,
         oom_events: wire.oom_events,
         spec: spec(entry)?,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::daemon::awake::{self, Use};
 use crate::daemon::clock;
 use crate::daemon::driver::{Driver, Held, MAX_GRACE};
 use crate::daemon::failure::Failure;
@@ -71,16 +72,23 @@ impl Driver {
                 Way::BackTo { snapshot, discard } => {
                     this.roll_back(&mut held, &snapshot, discard, &report).await?;
                 }
-                Way::AsItWas => this.resume_held(&mut held).await?,
+                Way::AsItWas => this.resume_held(&mut held, &Report::default()).await?,
             }
             Ok(held.session)
         })
         .await
     }
 
-    /// Brings a session back whose turn it is.
-    pub(in crate::daemon) async fn resume_held(&self, held: &mut Held) -> Result<(), Failure> {
+    /// Brings a session back whose turn it is, and says so before.
+    pub(in crate::daemon) async fn resume_held(
+        &self,
+        held: &mut Held,
+        report: &Report,
+    ) -> Result<(), Failure> {
         let plan = self.plan_true(held, Verb::Resume).await?;
+        if plan.operation.is_some() {
+            report.line(awake::line(&held.session));
+        }
         self.carry_to_running(held, &plan, true).await
     }
 
@@ -103,6 +111,7 @@ impl Driver {
         self.0.engine.unpause(&id).await?;
         fault::point("unpause.after").await;
         let now = clock::now();
+        self.0.usage.touch(&held.session.id);
         self.commit(held, move |s| {
             s.status = Status::Running;
             s.operation = None;
@@ -118,15 +127,19 @@ impl Driver {
     ///
     /// # Errors
     /// As documented for `session.connect`.
-    pub async fn connect(&self, name: &str) -> Result<Arc<Session>, Failure> {
-        let (this, name) = (self.clone(), name.to_owned());
-        self.submit(async move { this.connect_now(&name).await }).await
+    pub async fn connect(&self, wanted: impl Into<Use>) -> Result<Arc<Session>, Failure> {
+        let (this, wanted) = (self.clone(), wanted.into());
+        self.submit(async move { this.connect_now(&wanted).await }).await
     }
 
     /// As [`Driver::connect`], inside an operation that is counted already.
-    pub(super) async fn connect_now(&self, name: &str) -> Result<Arc<Session>, Failure> {
-        let mut held = self.hold(name).await?;
-        self.resume_held(&mut held).await?;
+    pub(super) async fn connect_now(&self, wanted: &Use) -> Result<Arc<Session>, Failure> {
+        let mut held = self.hold(&wanted.session).await?;
+        if self.brings_back(wanted.resume) {
+            self.resume_held(&mut held, &wanted.report).await?;
+        } else {
+            self.plan_true(&mut held, Verb::Exec).await?;
+        }
         let now = clock::now();
         self.0.usage.touch(&held.session.id);
         self.commit(&mut held, move |s| {
@@ -145,19 +158,29 @@ impl Driver {
         let (this, name) = (self.clone(), name.to_owned());
         self.submit(async move {
             let mut held = this.hold_alone(&name, Verb::Pause).await?;
-            let plan = this.plan_true(&mut held, Verb::Pause).await?;
-            let Some(operation) = plan.operation else { return Ok(held.session) };
-            this.intend(&mut held, operation).await?;
-            fault::point("pause.before").await;
-            let done = this.freeze(&held.session).await.map_err(Failure::from);
-            fault::point("pause.after").await;
-            this.or_settle(&mut held, done, "pause").await?;
-            this.commit(&mut held, |s| {
-                s.status = Status::Paused;
-                s.operation = None;
-            })
-            .await?;
+            this.pause_held(&mut held, None).await?;
             Ok(held.session)
+        })
+        .await
+    }
+
+    /// Freezes a session whose turn it is, and says why where nobody asked for it.
+    pub(in crate::daemon) async fn pause_held(
+        &self,
+        held: &mut Held,
+        reason: Option<Reason>,
+    ) -> Result<(), Failure> {
+        let plan = self.plan_true(held, Verb::Pause).await?;
+        let Some(operation) = plan.operation else { return Ok(()) };
+        self.intend(held, operation).await?;
+        fault::point("pause.before").await;
+        let done = self.freeze(&held.session).await.map_err(Failure::from);
+        fault::point("pause.after").await;
+        self.or_settle(held, done, "pause").await?;
+        self.commit(held, move |s| {
+            s.status = Status::Paused;
+            s.operation = None;
+            s.reason = reason;
         })
         .await
     }

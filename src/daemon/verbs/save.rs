@@ -26,6 +26,8 @@ pub struct Naming {
     pub name: Option<String>,
     /// The user's words.
     pub note: Option<String>,
+    /// Why the session does not run afterwards, where nobody asked for the save.
+    pub reason: Option<Reason>,
 }
 
 /// What came of a save.
@@ -57,17 +59,29 @@ impl Driver {
         let (this, name) = (self.clone(), name.to_owned());
         self.submit(async move {
             let mut held = this.hold(&name).await?;
-            let distinct = naming.name.is_some() || naming.note.is_some();
-            let plan = this.plan_true(&mut held, Verb::Save { keep_running, distinct }).await?;
-            let snapshot = if plan.operation.is_some() {
-                this.take_snapshot(&mut held, &plan, naming, &report).await?
-            } else {
-                this.newest_snapshot(&held.session).ok_or_else(|| Failure::no_snapshot(&name))?
-            };
-            let pruned = this.keep_newest(&mut held).await;
+            let (snapshot, pruned) = this.save_held(&mut held, naming, keep_running, &report).await?;
             Ok(Saved { session: held.session, snapshot, pruned })
         })
         .await
+    }
+
+    /// Saves a session whose turn it is; gives the names of those that went because it keeps only so many, too.
+    pub(in crate::daemon) async fn save_held(
+        &self,
+        held: &mut Held,
+        naming: Naming,
+        keep_running: bool,
+        report: &Report,
+    ) -> Result<(Arc<Snapshot>, Vec<String>), Failure> {
+        let distinct = naming.name.is_some() || naming.note.is_some();
+        let plan = self.plan_true(held, Verb::Save { keep_running, distinct }).await?;
+        let snapshot = if plan.operation.is_some() {
+            self.take_snapshot(held, &plan, naming, report).await?
+        } else {
+            let newest = self.newest_snapshot(&held.session);
+            newest.ok_or_else(|| Failure::no_snapshot(held.session.name.as_str()))?
+        };
+        Ok((snapshot, self.keep_newest(held).await))
     }
 
     /// Carries out a plan that takes a snapshot.
@@ -78,6 +92,7 @@ impl Driver {
         naming: Naming,
         report: &Report,
     ) -> Result<Arc<Snapshot>, Failure> {
+        let reason = naming.reason.unwrap_or(Reason::User);
         let snapshot = self.intend_snapshot(held, plan, naming).await?;
         let done = self.carry_out(held, plan, &snapshot, report).await;
         let (image, excluded) = self.or_settle(held, done, "save").await?;
@@ -102,7 +117,7 @@ impl Driver {
                 session.operation = None;
                 if session.status != ends_in {
                     session.status = ends_in;
-                    session.reason = Some(Reason::User);
+                    session.reason = Some(reason);
                 }
                 if ends_in != Status::Running {
                     session.expires_at = None;
@@ -239,7 +254,7 @@ impl Driver {
         self.require_image(&target).await?;
         if let Some(saving) = saving_part(&plan) {
             let note = Some(format!("before going back to {name}"));
-            self.take_snapshot(held, &saving, Naming { name: None, note }, report).await?;
+            self.take_snapshot(held, &saving, Naming { note, ..Naming::default() }, report).await?;
         }
         self.intend(held, Operation::Resume).await?;
         if let Some(old) = &old {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::daemon::awake::Use;
 use crate::daemon::driver::{Driver, Held};
 use crate::daemon::failure::Failure;
 use crate::daemon::mounts::{self, Guarded};
@@ -34,7 +35,8 @@ impl Driver {
             let name = row.name.clone();
             match this.create_session(row, &image, report).await {
                 Err(failure) if failure.kind == Kind::SessionExists && reuse => {
-                    this.connect_now(name.as_str()).await
+                    let reused = Use { resume: Some(true), ..Use::from(name.as_str()) };
+                    this.connect_now(&reused).await
                 }
                 result => result,
             }

@@ -13,7 +13,7 @@ pub(super) use bollard::models::{
 pub(super) use bollard::query_parameters::{
     CommitContainerOptionsBuilder, ContainerArchiveInfoOptionsBuilder, CreateContainerOptionsBuilder,
     CreateImageOptionsBuilder, ListImagesOptionsBuilder, RemoveContainerOptionsBuilder,
-    RemoveImageOptionsBuilder, RenameContainerOptionsBuilder, ResizeExecOptionsBuilder,
+    RemoveImageOptionsBuilder, RenameContainerOptionsBuilder, ResizeExecOptionsBuilder, StatsOptionsBuilder,
     StopContainerOptionsBuilder, TagImageOptionsBuilder,
 };
 pub(super) use bollard::{API_DEFAULT_VERSION, BollardRequest as Request, Docker};

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use tokio::time::Instant;
+
 use super::FakeEngine;
-use super::world::Container;
+use super::world::{Container, Cpu};
 use crate::engine::{CommitSpec, CreateSpec, EngineError, Hint, Image, Observed, RunState};
 use crate::model::session::Limits;
 
@@ -28,6 +30,14 @@ impl FakeEngine {
     /// Freezes a container, as someone else would.
     pub fn pause_outside(&self, id: &str) {
         self.lock().set(id, RunState::Paused);
+    }
+
+    /// Lets the processes of a container use a whole core from now on, or none.
+    pub fn burn(&self, id: &str, burns: bool) {
+        if let Some(container) = self.lock().containers.get_mut(id) {
+            let used = container.cpu.used();
+            container.cpu = Cpu { used, burns_since: burns.then(Instant::now) };
+        }
     }
 
     /// Makes a container for a call that was given up, past every gate.
@@ -72,9 +82,10 @@ impl FakeEngine {
             limits: Limits::default(),
             networked: true,
         };
-        inner
-            .containers
-            .insert(id.clone(), Container { observed, excluded: Vec::new(), files: BTreeMap::new() });
+        inner.containers.insert(
+            id.clone(),
+            Container { observed, excluded: Vec::new(), cpu: Default::default(), files: BTreeMap::new() },
+        );
         id
     }
 }

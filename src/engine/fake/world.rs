@@ -1,10 +1,12 @@
 //! What the engine in memory holds, and what calls do to it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::archive::FakeFile;
 use super::gate::Barrier;
@@ -46,8 +48,25 @@ pub(super) enum Effect {
 pub(super) struct Container {
     pub(super) observed: Observed,
     pub(super) excluded: Vec<Excluded>,
+    /// CPU time that it has used.
+    pub(super) cpu: Cpu,
     /// By absolute path. Directories above a file need no entry.
     pub(super) files: BTreeMap<String, FakeFile>,
+}
+
+/// CPU time of a container.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Cpu {
+    /// Used before.
+    pub(super) used: Duration,
+    /// Since when it uses a whole core.
+    pub(super) burns_since: Option<Instant>,
+}
+
+impl Cpu {
+    pub(super) fn used(&self) -> Duration {
+        self.used + self.burns_since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
 }
 
 pub(super) struct StoredImage {
@@ -168,7 +187,12 @@ impl State {
         };
         self.containers.insert(
             id,
-            Container { observed: observed.clone(), excluded: Vec::new(), files: BTreeMap::new() },
+            Container {
+                observed: observed.clone(),
+                excluded: Vec::new(),
+                cpu: Cpu::default(),
+                files: BTreeMap::new(),
+            },
         );
         self.hint(Hint::Made(observed.id.clone()));
         Ok(observed)

@@ -4,7 +4,7 @@ use schemars::SchemaGenerator;
 use serde_json::{Map, Value, json};
 
 use super::{SCHEMAS, settings};
-use crate::proto::stream::{Exit, Open, Opened, Refused};
+use crate::proto::stream::{Doing, Exit, Open, Opened, Refused};
 
 /// Where schemas stand in this document.
 const DEFS: &str = "#/$defs/";
@@ -44,7 +44,8 @@ fn streams() -> Map<String, Value> {
     let mut taken = settings().for_deserialize().into_generator();
     taken.subschema_for::<Open>();
     let mut given = settings().for_serialize().into_generator();
-    let answers: [fn(&mut SchemaGenerator) -> schemars::Schema; 3] = [
+    let answers: [fn(&mut SchemaGenerator) -> schemars::Schema; 4] = [
+        SchemaGenerator::subschema_for::<Doing>,
         SchemaGenerator::subschema_for::<Opened>,
         SchemaGenerator::subschema_for::<Refused>,
         SchemaGenerator::subschema_for::<Exit>,
@@ -95,7 +96,7 @@ mod tests {
         let types = document["$defs"].as_object().expect("an object");
         assert_eq!(types["session.get.params"]["required"], json!(["name"]));
         assert_eq!(types["session.list.result"]["items"]["$ref"], "#/$defs/Session");
-        for stream in ["Open", "Opened", "Refused", "Exit", "CopyOpen", "CopyPlace"] {
+        for stream in ["Open", "Doing", "Opened", "Refused", "Exit", "CopyOpen", "CopyPlace"] {
             assert!(types.contains_key(stream), "{stream} has no schema");
         }
         for reference in text.split("\"$ref\": \"").skip(1).filter_map(|rest| rest.split('"').next()) {

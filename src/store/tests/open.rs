@@ -28,7 +28,7 @@ async fn a_newer_format_is_refused_and_no_byte_changes() {
     let store = place.open();
     store.insert(session(1)).await.expect("insert");
     store.close().await;
-    let (known, newer) = (super::schema::FORMAT, super::schema::FORMAT + 1);
+    let (known, newer) = (super::schema::FORMAT, NEWER);
     place.sql(&format!("PRAGMA user_version = {newer}; CREATE TABLE future (x)"));
     let (files, bytes) = (place.files(), fs::read(place.path()).expect("read"));
     let error = Store::open(&place.path()).expect_err("refused");

@@ -167,6 +167,13 @@ class Session:
     #: ``working``, ``waiting``, ``idle`` or ``done``, where the daemon tells.
     attention: Optional[str]
     attention_note: Optional[str]
+    #: ``stop``, ``pause`` or ``save``: what is done when it was idle for long enough.
+    idle_action: Optional[str]
+    #: Since when its idle time counts, and when something will be done; None while it does not count.
+    idle_since: Optional[datetime]
+    idle_at: Optional[datetime]
+    #: Why it does not: ``exec``, ``terminal``, ``client``, ``cpu``.
+    busy: Sequence[str]
     #: Everything that the daemon said.
     raw: Mapping[str, Any] = field(repr=False, compare=False)
 
@@ -208,6 +215,10 @@ class Session:
             revision=int(data.get("revision") or 0),
             attention=_text(data, "attention"),
             attention_note=_text(data, "attention_note"),
+            idle_action=_text(data, "idle_action"),
+            idle_since=_time(data, "idle_since"),
+            idle_at=_time(data, "idle_at"),
+            busy=[str(why) for why in data.get("busy") or []],
             raw=dict(data),
         )
 

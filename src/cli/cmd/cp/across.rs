@@ -38,7 +38,7 @@ pub(super) fn across(
     watch: &mut Watch<'_>,
 ) -> Result<(), Failure> {
     let same = same_session(context, session, to.0)?;
-    let (from, place) = wire::open(context, session, path, Direction::Out, args.follow_link)?;
+    let (from, place) = wire::open(context, session, path, Direction::Out, args)?;
     watch.expect(place.size_bytes);
     let cause = Cause::default();
     let mut download = Download::new(from, cause.clone());
@@ -81,7 +81,7 @@ fn put(
     args: &CpArgs,
     watch: &mut Watch<'_>,
 ) -> Result<(), Failure> {
-    let (to, place) = wire::open(context, session, path, Direction::In, false)?;
+    let (to, place) = wire::open(context, session, path, Direction::In, args)?;
     let source = out_source(&taken.place);
     let top = fit(&source, in_destination(&place, path), &clean(&place.path))?;
     watch.goes_to(session, &place);

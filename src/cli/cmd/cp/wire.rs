@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::io::{self, Read, Write};
 use std::rc::Rc;
 
-use crate::cli::context::Context;
+use crate::cli::args::CpArgs;
+use crate::cli::context::{Context, refused};
 use crate::cli::failure::Failure;
 use crate::client::{Frame, RawStream, Sender, StreamError};
 use crate::proto::copy::{CopyOpen, CopyPlace, Direction};
@@ -33,10 +34,12 @@ pub(super) fn open(
     session: &str,
     path: &str,
     direction: Direction,
-    follow: bool,
+    args: &CpArgs,
 ) -> Result<(RawStream, CopyPlace), Failure> {
+    let follow = args.follow_link && direction == Direction::Out;
     let copy = CopyOpen { direction, path: path.to_owned(), follow, op: None };
-    let open = Open { session: session.to_owned(), copy: Some(copy), ..Open::default() };
+    let resume = refused(args.no_resume);
+    let open = Open { session: session.to_owned(), copy: Some(copy), resume, ..Open::default() };
     let stream = context.open(&open)?;
     let place = stream.opened().copy.clone();
     // An abxd that knows of no copies has refused the opening: it names no command.

@@ -153,6 +153,7 @@ impl Caller {
             user: params.user,
             stdin: input.is_some(),
             timeout_ms: Some(params.timeout.unwrap_or(RUN_TIMEOUT_MS)),
+            resume: params.resume,
             ..Open::default()
         };
         let mut stream = self.connector.open(&open)?;

@@ -155,6 +155,7 @@ pub(super) const TOOLS: &[Tool] = &[
             "image",
             "timeout_ms",
             "idle_ms",
+            "idle_action",
             "env",
             "metadata",
             "workspace",

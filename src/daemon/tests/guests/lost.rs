@@ -207,7 +207,7 @@ async fn a_detached_command_whose_output_broke_off_is_let_go_when_it_has_ended()
     tokio::time::sleep(Duration::from_secs(90)).await;
     tokio::time::resume();
     let session = world.row("a").id.clone();
-    let is_idle = || world.driver.0.usage.idle_since(&session, Duration::ZERO).is_some();
+    let is_idle = || world.driver.0.usage.standing(&session, Duration::ZERO).since.is_some();
     assert!(!is_idle(), "it runs");
     let mut guest = Guest::connect(&world, "a").await;
     let ended = Some(Exited { code: 5, ..Exited::default() });

@@ -1,13 +1,11 @@
 //! The time, as the daemon reads and writes it.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use crate::model::id::Timestamp;
+use crate::store;
 
-/// Now, by the wall clock. A clock before 1970 reads as 1970.
+/// Now, as the table has it.
 pub fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    store::now()
 }
 
 /// RFC 3339 in UTC with milliseconds. Instants outside the years 0 to 9999 read as the nearest that is inside.

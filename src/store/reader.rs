@@ -111,7 +111,7 @@ const SESSIONS: &str = "SELECT
     id, name, sandbox, sandbox_id, engine, agent, template, image, image_id, status, operation, reason, created_at,
     last_active, last_connected, expires_at, timeout_ms, idle_ms, exec_count, oom_events, cpu_millis, memory_bytes,
     pids, network, profile, run_as, external_origin, external_status, external_extra, revision, runtime, attention,
-    attention_source, attention_note, attention_exec, attention_at
+    attention_source, attention_note, attention_exec, attention_at, main_over
 FROM sessions ORDER BY created_at, id";
 
 const MOUNTS: &str =
@@ -172,6 +172,7 @@ fn read_session(c: &mut Cells<'_>, names: &mut HashMap<String, SessionId>) -> ru
         // Commands run through the engine in any sandbox.
         runtime: known(&id, "runtime", &c.text()?, Runtime::from_word, Runtime::Engine),
         attention: read_attention(c, &id)?,
+        main_over: c.int()? != 0,
         id,
     })
 }

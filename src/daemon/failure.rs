@@ -21,12 +21,14 @@ pub struct Failure {
     pub causes: Vec<String>,
     /// The session that it is about.
     pub session: Option<String>,
+    /// The id of the command that it is about.
+    pub exec: Option<Box<str>>,
 }
 
 impl Failure {
     /// A failure of this kind.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None, causes: Vec::new(), session: None }
+        Self { kind, message: message.into(), hint: None, causes: Vec::new(), session: None, exec: None }
     }
 
     /// Says what to do next.
@@ -41,6 +43,14 @@ impl Failure {
     pub fn about(mut self, session: &str) -> Self {
         self.session = Some(session.to_owned());
         self
+    }
+
+    /// The daemon stops while somebody waits for a command.
+    pub fn goes_on(exec: &str) -> Self {
+        let mut failure = Self::new(Kind::ShuttingDown, "the daemon is stopping; the command goes on")
+            .hint(format!("abx exec logs {exec}"));
+        failure.exec = Some(exec.into());
+        failure
     }
 
     /// Puts what was being done in front, and the reason below it.
@@ -115,6 +125,7 @@ impl Failure {
                 hint: self.hint.clone(),
                 causes: self.causes.clone(),
                 session: self.session.clone(),
+                exec: self.exec.as_deref().map(str::to_owned),
             }),
         }
     }

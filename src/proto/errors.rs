@@ -93,6 +93,9 @@ pub struct ErrorData {
     /// The session that the error is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
+    /// The command that the error is about: with kind `shutting_down`, one that goes on without who waited for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exec: Option<String>,
 }
 
 /// The error object of JSON-RPC, as abx sends it.

@@ -37,6 +37,7 @@ use super::failure::Failure;
 use super::framing::Audience;
 use super::guests::{NotStarted, Started};
 use super::resolve;
+use super::shutdown::Shutdown;
 use crate::engine::{Chunk, EngineError, ExecIo, ExecSpec, ExecState, WindowSize};
 use crate::fault;
 use crate::model::exec::Verdict;
@@ -97,6 +98,8 @@ pub struct ExecRequest {
     pub timeout: Option<Duration>,
     /// Who waits for the result of [`Driver::exec_run`].
     pub audience: Audience,
+    /// What [`Driver::exec_run`] does not keep waiting: when it begins, the command goes on without who waits for it.
+    pub shutdown: Shutdown,
 }
 
 /// A command that runs. Dropping it does not end it.

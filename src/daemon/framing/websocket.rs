@@ -10,7 +10,7 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::error::{CapacityError, Error};
+use tokio_tungstenite::tungstenite::error::{CapacityError, Error, ProtocolError};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
@@ -62,6 +62,7 @@ enum End {
     NotText,
     Refused,
     Stopping,
+    Protocol,
     Full,
     Cut,
 }
@@ -73,6 +74,7 @@ impl End {
             Self::NotText => (CloseCode::Invalid, "not UTF-8"),
             Self::Refused => (CloseCode::Again, "too many connections"),
             Self::Stopping => (CloseCode::Away, "the daemon is stopping"),
+            Self::Protocol => (CloseCode::Protocol, "not WebSocket"),
             Self::Full => (CloseCode::Again, "too much is held for clients"),
             Self::Cut => (CloseCode::Policy, "the rest of a message did not come"),
         };
@@ -220,6 +222,11 @@ impl Wire {
                 self.end = Some(End::NotText);
                 return Ok(Outcome::Ready(answer::not_utf8().into()));
             }
+            Err(Error::Protocol(error)) if error != ProtocolError::ResetWithoutClosingHandshake => {
+                tracing::debug!(%error, "a client does not keep to WebSocket");
+                self.end = Some(End::Protocol);
+                return Ok(Outcome::Nothing);
+            }
             Err(error) => return Err(error),
         };
         if connection.refuses() {
@@ -257,7 +264,7 @@ mod tests {
     use std::time::Duration;
 
     use jsonrpsee::RpcModule;
-    use tokio::io::Interest;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 
     use super::*;
     use crate::daemon::framing::calls::Work;
@@ -305,6 +312,28 @@ mod tests {
         }
         assert!(begun.elapsed() > 2 * STALL, "the socket took all at once");
         served.abort();
+    }
+
+    #[tokio::test]
+    async fn who_does_not_keep_to_the_protocol_is_told_so_in_the_frame_that_closes() {
+        let masked = |head: &[u8], length: usize| [head, &[0; 4], &vec![0; length]].concat();
+        for (what, frame) in [
+            ("unmasked", b"\x81\x01a".to_vec()),
+            ("a lone continuation", masked(b"\x80\x80", 0)),
+            ("a ping in pieces", masked(b"\x09\x80", 0)),
+            ("a long ping", masked(b"\x89\xfe\x00\x7e", 126)),
+            ("a reserved bit", masked(b"\xc1\x80", 0)),
+            ("an unknown kind", masked(b"\x83\x80", 0)),
+        ] {
+            let (mut client, server) = UnixStream::pair().expect("a pair");
+            let served = tokio::spawn(served(server));
+            client.write_all(&frame).await.expect("sent");
+            client.shutdown().await.expect("ended");
+            let mut said = Vec::new();
+            client.read_to_end(&mut said).await.expect("read");
+            assert!(matches!(said[..], [0x88, _, 0x03, 0xea, ..]), "{what}: {said:?}");
+            served.await.expect("no panic").expect("ended in order");
+        }
     }
 
     #[tokio::test(start_paused = true)]

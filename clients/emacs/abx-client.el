@@ -44,7 +44,8 @@ When nil, the environment variable ABX_SOCKET, else that of the home."
   "Functions that are called whenever the sessions changed.")
 
 (defvar abx-event-functions nil
-  "Functions that are called with each event of the daemon, a plist.")
+  "Functions that are called with each event of the daemon, a plist.
+One of kind \"subscribed\" tells in its data how many are missing before it.")
 
 (defvar abx-state-hook nil
   "Functions that are called whenever the state of the link changed.")
@@ -360,7 +361,9 @@ some, and a link without them would look alive and miss all that happens."
       (abx-client--run 'abx-event-functions event))
      ((equal kind "subscribed")
       (setq abx-client--seq (plist-get event :seq))
-      (abx-client--refresh-soon))
+      (abx-client--refresh-soon)
+      (when (> (or (plist-get (plist-get event :data) :missed) 0) 0)
+        (abx-client--run 'abx-event-functions event)))
      ((equal kind "lagged")
       ;; It is closed; another one goes on from what was seen.
       (let ((connection abx-client--connection))

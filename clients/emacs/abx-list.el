@@ -269,6 +269,12 @@
 
 (defun abx-list--event-text (event)
   "EVENT in one line."
+  (if (equal (plist-get event :kind) "subscribed")
+      (format "%d events are no longer kept" (plist-get (plist-get event :data) :missed))
+    (abx-list--told-text event)))
+
+(defun abx-list--told-text (event)
+  "EVENT, which is in the table, in one line."
   (let* ((data (plist-get event :data))
          (data (and (listp data) data))
          (by (plist-get event :by))
@@ -335,6 +341,9 @@
              (show (lambda (event)
                      (cond
                       ((equal (plist-get event :kind) "progress"))
+                      ;; What is read of the past says by itself where it begins.
+                      ((equal (plist-get event :kind) "subscribed")
+                       (when last (abx-list--append buffer (list (abx-list--event-text event)))))
                       ((and name (not (equal (plist-get event :session) name))
                             (not (and id (equal (plist-get event :session_id) id)))))
                       ;; What comes before the past is written waits for it.

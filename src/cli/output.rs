@@ -1,5 +1,6 @@
 //! The only printer: data on standard output, everything else on standard error.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
@@ -53,9 +54,18 @@ impl Output {
         (output, captured)
     }
 
-    /// Prints a line, or several, of data. The caller has cleaned what came from outside.
+    /// Prints a line, or several, of data: a document where one is asked for. The caller has cleaned what came from outside
+    /// where it is for people.
     pub(crate) fn data(&self, text: &str) {
+        if self.json {
+            return self.document(text);
+        }
         self.out(&format!("{text}\n"));
+    }
+
+    /// Prints a JSON document.
+    pub(crate) fn document(&self, json: &str) {
+        self.out(&format!("{}\n", clean_json(json)));
     }
 
     /// Prints data that ends its own lines.
@@ -92,7 +102,7 @@ impl Output {
     /// Prints an error where standard output is not for words of ours.
     pub(crate) fn failure_aside(&self, failure: &Failure) {
         if self.json {
-            self.note(&failure.document());
+            self.note(&clean_json(&failure.document()));
         } else {
             self.err(&failure.text(self.color));
         }
@@ -108,11 +118,27 @@ impl Output {
 pub(crate) fn clean(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     for c in text.chars() {
-        let code = c as u32;
-        let turns = matches!(code, 0x061C | 0x200E | 0x200F | 0x2028..=0x202E | 0x2066..=0x2069);
-        if c.is_control() || turns { clean.extend(c.escape_default()) } else { clean.push(c) }
+        if is_harmful(c) { clean.extend(c.escape_default()) } else { clean.push(c) }
     }
     clean
+}
+
+/// The same document with what is not safe to print escaped as JSON has it. Below U+007F JSON does so itself.
+pub(crate) fn clean_json(json: &str) -> Cow<'_, str> {
+    let harmful = |c: char| c >= '\u{7f}' && is_harmful(c);
+    if !json.contains(harmful) {
+        return Cow::Borrowed(json);
+    }
+    let mut clean = String::with_capacity(json.len() + 64);
+    for c in json.chars() {
+        if harmful(c) { clean.push_str(&format!("\\u{:04x}", u32::from(c))) } else { clean.push(c) }
+    }
+    Cow::Owned(clean)
+}
+
+fn is_harmful(c: char) -> bool {
+    let turns = matches!(u32::from(c), 0x061C | 0x200E | 0x200F | 0x2028..=0x202E | 0x2066..=0x2069);
+    c.is_control() || turns
 }
 
 /// As [`clean`], but lines stay lines; those after the first are indented.
@@ -243,6 +269,22 @@ pub(crate) mod tests {
         assert_eq!(clean("\u{202e}txt.exe"), "\\u{202e}txt.exe");
         assert_eq!(clean("数据-会议 👩\u{200d}💻"), "数据-会议 👩\u{200d}💻");
         assert_eq!(clean_lines("one\ntwo\u{7}"), "one\n  two\\u{7}");
+    }
+
+    #[test]
+    fn a_document_stays_the_same_without_characters_that_steer_a_terminal() {
+        let value =
+            serde_json::json!({ "a": "\u{9b}31m\u{7f}\u{202e}x\u{2066}\u{2028}\u{1b}数据👩\u{200d}💻" });
+        let (output, captured) = Output::captured(true, false);
+        output.data(&value.to_string());
+        output.failure(&Failure::refused("\u{85}\u{2029}"));
+        let text = captured.out.text();
+        assert!(text.contains(r"\u009b31m\u007f\u202ex\u2066\u2028\u001b数据👩"), "{text}");
+        assert!(!text.chars().any(|c| c != '\n' && is_harmful(c)), "{text:?}");
+        let mut documents = serde_json::Deserializer::from_str(&text).into_iter::<serde_json::Value>();
+        assert_eq!(documents.next().expect("the first").expect("JSON"), value);
+        let failure = documents.next().expect("the second").expect("JSON");
+        assert_eq!(failure["message"], "\u{85}\u{2029}");
     }
 
     #[test]

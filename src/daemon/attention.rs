@@ -42,7 +42,7 @@ pub(super) fn begins(row: &mut Session, exec: &Exec) {
     }
 }
 
-/// Notes the end of a command, where it was the agent's.
+/// Notes the end of a command, where it was the agent's or on the agent's terminal.
 ///
 /// # Errors
 /// The store's.
@@ -51,7 +51,13 @@ pub(super) fn ended(tx: &mut Tx<'_>, exec: &Exec, end: &End) -> Result<(), Store
     let on_main = exec.terminal.as_deref() == Some(MAIN_TERMINAL);
     let code = || (end.code != 0).then(|| format!("exit code {}", end.code));
     let said = attention::ended(row.attention.as_ref(), &exec.id, on_main, end.reason.clone().or_else(code));
-    said.map_or(Ok(()), |said| put(tx, row, said))
+    let news = said.filter(|said| said.is_news(row.attention.as_ref())).map(|said| said.at(clock::now()));
+    let ends = Session {
+        main_over: row.main_over || on_main,
+        attention: news.or_else(|| row.attention.clone()),
+        ..row.clone()
+    };
+    if row.status.has_processes() && ends != row { tx.put_session(&ends) } else { Ok(()) }
 }
 
 /// Changes a row where that is news, and something runs there of which it can be.

@@ -1,15 +1,15 @@
 //! The time, as the daemon reads and writes it.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::model::id::Timestamp;
+use crate::store;
 
-/// Now, by the wall clock. A clock before 1970 reads as 1970.
+/// Now, as the table has it.
 pub fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    store::now()
 }
 
 /// What the wall clock says at an instant of the monotonic one, as the two stand to each other now.

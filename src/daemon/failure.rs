@@ -23,12 +23,22 @@ pub struct Failure {
     pub session: Option<String>,
     /// Whether anything was begun, where a stop says so.
     pub begun: Option<bool>,
+    /// The id of the command that it is about.
+    pub exec: Option<Box<str>>,
 }
 
 impl Failure {
     /// A failure of this kind.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None, causes: Vec::new(), session: None, begun: None }
+        Self {
+            kind,
+            message: message.into(),
+            hint: None,
+            causes: Vec::new(),
+            session: None,
+            begun: None,
+            exec: None,
+        }
     }
 
     /// The daemon stops, and has begun nothing of what was asked.
@@ -48,6 +58,14 @@ impl Failure {
     pub fn about(mut self, session: &str) -> Self {
         self.session = Some(session.to_owned());
         self
+    }
+
+    /// The daemon stops while somebody waits for a command.
+    pub fn goes_on(exec: &str) -> Self {
+        let mut failure = Self::new(Kind::ShuttingDown, "the daemon is stopping; the command goes on")
+            .hint(format!("abx exec logs {exec}"));
+        failure.exec = Some(exec.into());
+        failure
     }
 
     /// Puts what was being done in front, and the reason below it.
@@ -123,6 +141,7 @@ impl Failure {
                 causes: self.causes.clone(),
                 session: self.session.clone(),
                 begun: self.begun,
+                exec: self.exec.as_deref().map(str::to_owned),
             }),
         }
     }

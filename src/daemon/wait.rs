@@ -42,12 +42,10 @@ impl Driver {
         }
     }
 
-    /// Whether a command has ended on the terminal that agents run in, and none runs there now.
-    fn is_main_over(&self, id: &SessionId) -> bool {
+    /// Whether a command runs on the terminal that agents run in. Those that run are never forgotten.
+    fn runs_on_main(&self, id: &SessionId) -> bool {
         let all = self.0.store.execs(id);
-        let mut on_main =
-            all.iter().filter(|exec| exec.terminal.as_deref() == Some(MAIN_TERMINAL)).peekable();
-        on_main.peek().is_some() && on_main.all(|exec| exec.ended.is_some())
+        all.iter().any(|exec| exec.ended.is_none() && exec.terminal.as_deref() == Some(MAIN_TERMINAL))
     }
 
     /// # Errors
@@ -57,7 +55,7 @@ impl Driver {
         let mut news = self.0.store.news();
         loop {
             let session = self.0.store.session_by_id(id);
-            if until.holds(session.as_deref(), self.is_main_over(id)) {
+            if until.holds(session.as_deref(), || self.runs_on_main(id)) {
                 return Ok(Waited { reached: true, session });
             }
             if session.is_none() {

@@ -323,6 +323,8 @@ pub struct Session {
     /// What its agent is doing; none until something of it was heard since the sandbox came up. Dropped by the store with
     /// what ran in the sandbox.
     pub attention: Option<Noted>,
+    /// Whether a program has ended on the agent's terminal since the sandbox came up. Dropped by the store likewise.
+    pub main_over: bool,
     /// Name of the newest snapshot. Kept by the store from the snapshot rows.
     pub snapshot: Option<String>,
     /// Number of snapshots. Kept by the store from the snapshot rows.
@@ -366,6 +368,7 @@ impl Session {
             exec_count: 0,
             oom_events: 0,
             attention: None,
+            main_over: false,
             snapshot: None,
             snapshots: 0,
             spec: Spec::default(),

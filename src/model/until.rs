@@ -32,9 +32,9 @@ words! {
 }
 
 impl Until {
-    /// Whether a session is so; none is one that was deleted. `over` is whether its agent's program has ended and no other
-    /// runs in its place.
-    pub fn holds(self, row: Option<&Session>, over: bool) -> bool {
+    /// Whether a session is so; none is one that was deleted. `replaced` says whether another program runs in the place of
+    /// its agent's; it is asked only where that matters.
+    pub fn holds(self, row: Option<&Session>, replaced: impl FnOnce() -> bool) -> bool {
         let Some(row) = row else { return matches!(self, Self::Exit | Self::Deleted) };
         let noted = row.attention.as_ref();
         let does = |states: &[Attention]| noted.is_some_and(|noted| states.contains(&noted.state));
@@ -44,7 +44,7 @@ impl Until {
             Self::Idle => does(&[Attention::Idle]),
             Self::Done => does(&[Attention::Done]),
             Self::Attention => does(&[Attention::Waiting, Attention::Done]),
-            Self::Exit => over || !row.status.has_processes(),
+            Self::Exit => !row.status.has_processes() || row.main_over && !replaced(),
             Self::Running => row.status == Status::Running,
             Self::Paused => row.status == Status::Paused,
             Self::Stopped => row.status == Status::Stopped,
@@ -62,7 +62,11 @@ mod tests {
     use crate::model::session::tests::sample;
 
     fn holding(row: Option<&Session>) -> Vec<&'static str> {
-        Until::ALL.iter().filter(|until| until.holds(row, false)).map(|until| until.as_str()).collect()
+        Until::ALL
+            .iter()
+            .filter(|until| until.holds(row, || unreachable!("no program has ended")))
+            .map(|until| until.as_str())
+            .collect()
     }
 
     #[test]
@@ -76,7 +80,9 @@ mod tests {
         assert_eq!(runs(Attention::Done, Source::Notify), ["done", "attention", "running"]);
         assert_eq!(runs(Attention::Done, Source::Ended), ["done", "attention", "running"]);
         let running = row(Status::Running, Some(noted(Attention::Working, Source::Output)));
-        assert!(Until::Exit.holds(Some(&running), true), "whatever was said last");
+        let over = Session { main_over: true, ..running };
+        assert!(Until::Exit.holds(Some(&over), || false), "whatever was said last");
+        assert!(!Until::Exit.holds(Some(&over), || true), "another runs there");
         assert_eq!(holding(Some(&row(Status::Paused, None))), ["paused"]);
         assert_eq!(holding(Some(&row(Status::Stopped, None))), ["exit", "stopped"]);
         assert_eq!(holding(Some(&row(Status::Saved, None))), ["exit", "saved"]);

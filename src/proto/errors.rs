@@ -96,6 +96,9 @@ pub struct ErrorData {
     /// With `shutting_down`: false says that nothing was begun of what was asked, so that it may be asked again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<bool>,
+    /// The command that the error is about: with kind `shutting_down`, one that goes on without who waited for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exec: Option<String>,
 }
 
 /// The error object of JSON-RPC, as abx sends it.

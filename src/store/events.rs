@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, params};
 use serde_json::{Map, Value};
@@ -109,13 +109,10 @@ pub(super) fn write(
     Ok(())
 }
 
-/// The time on the calendar, before 1970 too.
-fn now() -> Timestamp {
-    let millis = |span: Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
-    Timestamp(match SystemTime::now().duration_since(UNIX_EPOCH) {
-        Ok(since) => millis(since),
-        Err(before) => -millis(before.duration()),
-    })
+/// Now, by the wall clock: what the table has as a time. A clock before 1970 reads as 1970.
+pub fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// Writes an event, and forgets the one that is too old by then.

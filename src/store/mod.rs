@@ -34,7 +34,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 pub use self::backup::RESTORED_KEY;
 pub use self::by::{acting, actor};
 pub use self::error::StoreError;
-pub use self::events::Page;
+pub use self::events::{Page, now};
 pub use self::tx::Tx;
 use self::view::View;
 use self::writer::{Change, Job};

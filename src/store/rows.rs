@@ -19,7 +19,7 @@ const UPDATE_STATE: &str = "UPDATE sessions SET
 WHERE id = ?1";
 
 const UPDATE_ATTENTION: &str = "UPDATE sessions SET
-    attention = ?2, attention_source = ?3, attention_note = ?4, attention_exec = ?5, attention_at = ?6
+    attention = ?2, attention_source = ?3, attention_note = ?4, attention_exec = ?5, attention_at = ?6, main_over = ?7
 WHERE id = ?1";
 
 const UPDATE_NAMES: &str = "UPDATE sessions SET name = ?2, sandbox = ?3 WHERE id = ?1";
@@ -93,7 +93,7 @@ pub(super) fn insert_session(conn: &Connection, s: &Session) -> rusqlite::Result
 /// engine, network or profile that a newer abx wrote and this one does not know stays as it is.
 pub(super) fn update_session(conn: &Connection, old: &Session, new: &Session) -> rusqlite::Result<()> {
     update_state(conn, new)?;
-    if old.attention != new.attention {
+    if (&old.attention, old.main_over) != (&new.attention, new.main_over) {
         update_attention(conn, new)?;
     }
     if old.name != new.name || old.sandbox != new.sandbox {
@@ -233,6 +233,7 @@ fn update_attention(conn: &Connection, s: &Session) -> rusqlite::Result<()> {
             noted.and_then(|n| n.note.as_deref()),
             noted.and_then(|n| n.exec.as_ref()).map(ExecId::as_str),
             noted.map(|n| n.at.0),
+            s.main_over,
         ])
         .map(drop)
 }

@@ -53,6 +53,7 @@ impl<'a> Tx<'a> {
             snapshot: old.snapshot.clone(),
             snapshots: old.snapshots,
             attention: session.attention.clone().filter(|_| !ended),
+            main_over: session.main_over && !ended && session.sandbox_id == old.sandbox_id,
             ..rows::fitting(session)
         };
         self.run(|conn| rows::update_session(conn, &old, &row))?;

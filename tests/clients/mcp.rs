@@ -99,7 +99,11 @@ fn the_server_answers_without_a_daemon_and_a_call_says_that_there_is_none() {
         json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}),
         json!({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": call}),
     ];
-    let (answers, code) = exchange(&home, &[&greeting()[..], &asked].concat(), || ());
+    let wrong = json!({"name": "session_list", "arguments": ["x"]});
+    let wrong = json!({"jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": wrong});
+    let (answers, code) = exchange(&home, &[&greeting()[..], &asked, &[wrong]].concat(), || ());
+    let refused = answers.iter().find(|answer| answer["id"] == 4).expect("an answer");
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
     let of = |id: u64| &answers.iter().find(|answer| answer["id"] == id).expect("an answer")["result"];
     assert_eq!(code, Some(0));
     assert_eq!(

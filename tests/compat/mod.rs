@@ -66,6 +66,7 @@ fn working() -> Session {
         exec_count: 12,
         oom_events: 1,
         attention: None,
+        main_over: false,
         snapshot: Some("feature-x-20260201-2".to_owned()),
         snapshots: 2,
         spec: Spec {
@@ -125,6 +126,7 @@ fn fresh() -> Session {
         exec_count: 0,
         oom_events: 0,
         attention: None,
+        main_over: false,
         snapshot: None,
         snapshots: 0,
         spec: Spec::default(),

@@ -36,6 +36,10 @@ h.test('an event is one line, with who did it', function()
   )
 end)
 
+h.test('a hole in the events is told in words', function()
+  h.equal(text.event({ kind = 'subscribed', seq = 7, data = { missed = 5 } }), '5 events are no longer kept')
+end)
+
 h.test('a wrong setting is named', function()
   local config = require('abx.config')
   local ok, err = pcall(config.set, { hom = '/x' })

@@ -188,6 +188,10 @@ export interface ErrorData {
    */
   causes?: string[];
   /**
+   * The command that the error is about: with kind `shutting_down`, one that goes on without who waited for it.
+   */
+  exec?: string | null;
+  /**
    * What to do next, with the command to type.
    */
   hint?: string | null;

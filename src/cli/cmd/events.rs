@@ -113,7 +113,7 @@ fn follow(context: &Context, args: EventsArgs) -> Result<u8, Failure> {
             .map_err(|error| Failure::local("failed to read an event of abxd", &error))?;
         params.since = after(params.since, &event);
         match event.kind.as_str() {
-            "subscribed" => {}
+            "subscribed" => tell_missed(context, &event),
             "lagged" => {
                 context.call_on::<EventSubscribe>(&mut client, &params)?;
             }
@@ -121,6 +121,13 @@ fn follow(context: &Context, args: EventsArgs) -> Result<u8, Failure> {
             _ if context.output.quiet => context.output.data(&event.seq.to_string()),
             _ => context.output.data(&text::line(&event, &mut commands)),
         }
+    }
+}
+
+/// Says where the stream begins after a hole; after `lagged`, too, the next subscription tells of it.
+fn tell_missed(context: &Context, subscribed: &Event) {
+    if let Some(missed @ 1..) = subscribed.data["missed"].as_u64() {
+        context.output.note(&format!("abx: {missed} events are no longer kept"));
     }
 }
 
@@ -134,7 +141,7 @@ fn after(since: Option<u64>, event: &Event) -> Option<u64> {
 mod tests {
     use super::after;
     use crate::cli::tests::abx;
-    use crate::client::fake::Fake;
+    use crate::client::fake::{Fake, HELLO, Script};
     use crate::proto::events::KINDS;
 
     fn event(seq: u64, kind: &str, data: &str) -> String {
@@ -171,6 +178,37 @@ mod tests {
             let said = parse(kind).expect_err(kind).to_string();
             assert!(KINDS.iter().all(|kind| said.contains(kind)), "{said}");
         }
+    }
+
+    #[test]
+    fn a_hole_in_what_is_followed_is_told_once_beside_the_events() {
+        let tells = |event: String| {
+            let event = event.replacen('{', r#"{"subscription":1,"#, 1);
+            format!(r#"{{"jsonrpc":"2.0","method":"event","params":{event}}}"#) + "\n"
+        };
+        let answer = |then: &[String]| {
+            let answer = r#"{"jsonrpc":"2.0","id":ID,"result":{"subscription":1}}"#.to_owned() + "\n";
+            (answer + &then.concat()).into_bytes()
+        };
+        let first = answer(&[
+            tells(event(7, "subscribed", r#"{"missed":0}"#)),
+            tells(event(8, "session.created", "{}")),
+            tells(event(8, "lagged", r#"{"missed":5}"#)),
+        ]);
+        let mut second = answer(&[
+            tells(event(13, "subscribed", r#"{"missed":5}"#)),
+            tells(event(14, "session.deleted", "{}")),
+            // What this abx does not understand ends it.
+            r#"{"jsonrpc":"2.0","method":"event","params":{}}"#.to_owned() + "\n",
+        ]);
+        second.push(0);
+        let answers = vec![first, second];
+        let fake = Fake::start(Script { hello: Some(HELLO.to_owned()), answers, raw: Vec::new() });
+        let (exit, out, err) = abx(&fake, &["events", "--follow", "--since", "7", "-q"]);
+        assert_eq!((exit != 0, out.as_str()), (true, "8\n14\n"), "{err}");
+        assert_eq!(err.lines().next(), Some("abx: 5 events are no longer kept"), "{err}");
+        assert_eq!(err.matches("no longer kept").count(), 1, "{err}");
+        assert!(fake.requests()[1].contains(r#""since":8"#), "{:?}", fake.requests());
     }
 
     #[test]

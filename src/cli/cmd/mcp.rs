@@ -8,6 +8,7 @@
 
 mod bound;
 mod call;
+mod garbled;
 mod input;
 mod leave;
 mod part;
@@ -23,6 +24,7 @@ use std::process::Command;
 
 use rmcp::ServiceExt;
 use rmcp::service::ServerInitializeError;
+use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::stdio_pipes;
 use tokio::runtime::Builder;
 
@@ -31,6 +33,7 @@ use crate::cli::context::Context;
 use crate::cli::failure::Failure;
 use crate::client::program_beside;
 use call::Caller;
+use garbled::Answering;
 use input::Input;
 use server::Server;
 
@@ -70,9 +73,10 @@ pub(crate) fn run(context: &Context, args: McpArgs) -> Result<u8, Failure> {
         .map_err(|error| Failure::local("failed to make a runtime", &error))?;
     let served = runtime.block_on(async {
         let (input, output) = stdio_pipes();
-        let (input, over) = Input::new(input);
+        let (input, over, garbled) = Input::new(input);
         let server = Server::new(caller, args.read_only, over);
-        let running = server.serve((input, output)).await.map_err(Box::new)?;
+        let transport = Answering::new(AsyncRwTransport::new_server(input, output), garbled);
+        let running = server.serve(transport).await.map_err(Box::new)?;
         // Whatever it ended by, there is nobody left to tell.
         let _ = running.waiting().await;
         Ok(())

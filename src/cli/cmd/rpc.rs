@@ -28,7 +28,7 @@ pub(crate) fn run(context: &Context, method: Option<&str>, params: Option<&str>)
     let params = RawValue::from_string(text.trim().to_owned())
         .map_err(|error| Failure::usage(format!("the parameters are not JSON: {error}")))?;
     let result = context.ask(&mut context.connect()?, |client| client.call_raw(method, &params))?;
-    context.output.data(result.get());
+    context.output.document(result.get());
     Ok(0)
 }
 

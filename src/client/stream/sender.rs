@@ -55,12 +55,18 @@ impl Sender {
         Arc::clone(&self.state().socket)
     }
 
-    /// Goes on with the connection of another, and sends there first what was kept.
+    /// Goes on with the connection of another, and sends there first what was kept; where nobody waits for it any more,
+    /// it ends at once.
     pub(super) fn move_to(&self, other: &Sender) {
         let socket = other.socket();
         let _turn = self.turn();
         let mut state = self.state();
         state.socket = Arc::clone(&socket);
+        // Under the same lock as the change: who hangs up has either seen this connection or said so before.
+        if !state.comes_back {
+            // Fails only when the connection is gone already.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
         let kept = std::mem::take(&mut state.kept);
         drop(state);
         // It is new and holds as much. Where it is lost again, so is this.
@@ -197,6 +203,31 @@ mod tests {
         theirs.read_exact(&mut frames).expect("all of them");
         let one = |key: &[u8]| [&header(FrameKind::Input, 1)[..], key].concat();
         assert_eq!(frames[..], [one(b"b"), one(b"c"), one(b"d")].concat());
+    }
+
+    #[test]
+    fn who_hangs_up_ends_the_connection_that_comes_meanwhile_too() {
+        for hangs_up_first in [true, false] {
+            let (ours, theirs) = UnixStream::pair().expect("a pair");
+            let sender = Sender::new(ours);
+            sender.set_comes_back(true);
+            drop(theirs);
+            let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+            let mut reads = ours.try_clone().expect("a second one");
+            if hangs_up_first {
+                sender.hang_up();
+            }
+            sender.move_to(&Sender::new(ours));
+            if !hangs_up_first {
+                sender.hang_up();
+            }
+            // Without an end it would be waited for, for ever.
+            for end in [&mut reads, &mut theirs] {
+                end.set_nonblocking(true).expect("a socket");
+                assert_eq!(end.read(&mut [0]).expect("its end"), 0);
+            }
+            sender.input(b"x").expect_err("nobody is there, and nobody comes");
+        }
     }
 
     #[test]

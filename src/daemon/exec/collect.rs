@@ -10,6 +10,7 @@ use super::{Ended, ExecRequest, Handle, Live, by};
 use crate::daemon::driver::Driver;
 use crate::daemon::failure::Failure;
 use crate::daemon::framing::Audience;
+use crate::daemon::shutdown::Shutdown;
 use crate::engine::Chunk;
 use crate::model::exec::Verdict;
 use crate::model::exec::code::{NOT_EXECUTABLE, NOT_FOUND};
@@ -39,17 +40,18 @@ impl Driver {
     /// Runs a command to its end and keeps the beginning of its output. When nobody waits for that any more, it is ended.
     ///
     /// # Errors
-    /// As for [`Driver::exec`], and `command_not_found` or `command_not_executable` when it never started.
+    /// As for [`Driver::exec`], `command_not_found` or `command_not_executable` when it never started, and `shutting_down`
+    /// with its id when the daemon stops before its end.
     ///
     /// # Cancel safety
     /// The command goes on when the caller is dropped: the request's audience says whether somebody waits.
     pub async fn exec_run(&self, request: ExecRequest, input: Option<String>) -> Result<Output, Failure> {
         let this = self.clone();
         self.submit(async move {
-            let audience = request.audience.clone();
+            let (audience, shutdown) = (request.audience.clone(), request.shutdown.clone());
             let live = this.exec(request).await?;
             let handle = live.handle.copy();
-            let output = collect(live, input, &audience).await?;
+            let output = collect(live, input, &audience, &shutdown).await?;
             if output.ended.never_started {
                 let text = if output.stdout.is_empty() { &output.stderr } else { &output.stdout };
                 return Err(never_started(&handle, output.ended.code, text));
@@ -103,7 +105,12 @@ impl Kept {
     }
 }
 
-async fn collect(live: Live, input: Option<String>, audience: &Audience) -> Result<Output, Failure> {
+async fn collect(
+    live: Live,
+    input: Option<String>,
+    audience: &Audience,
+    shutdown: &Shutdown,
+) -> Result<Output, Failure> {
     let Live { id, mut io, handle, deadline, .. } = live;
     let mut kept = Kept::default();
     let feed = feed(io.input.take(), input.unwrap_or_default());
@@ -114,8 +121,11 @@ async fn collect(live: Live, input: Option<String>, audience: &Audience) -> Resu
         }
     };
     let seen = tokio::select! {
+        biased;
         seen = by(deadline, work) => seen.ok_or(Verdict::TimedOut),
         () = audience.left() => Err(Verdict::Abandoned),
+        // A stop does not wait for commands.
+        () = shutdown.wait() => return Err(Failure::goes_on(&id)),
     };
     let ended = match seen {
         Ok(Ok(ended)) => ended,

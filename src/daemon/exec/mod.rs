@@ -38,6 +38,7 @@ use super::framing::Audience;
 use super::guests::{NotStarted, Started};
 use super::progress::Report;
 use super::resolve;
+use super::shutdown::Shutdown;
 use crate::engine::{Chunk, EngineError, ExecIo, ExecSpec, ExecState, WindowSize};
 use crate::fault;
 use crate::model::exec::Verdict;
@@ -103,6 +104,8 @@ pub struct ExecRequest {
     pub resume: Option<bool>,
     /// Hears of that before it happens.
     pub report: Report,
+    /// What [`Driver::exec_run`] does not keep waiting: when it begins, the command goes on without who waits for it.
+    pub shutdown: Shutdown,
 }
 
 /// A command that runs. Dropping it does not end it.

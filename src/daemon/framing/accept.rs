@@ -66,8 +66,9 @@ struct Shared {
 impl Server {
     pub(in crate::daemon) fn new(services: Services, shutdown: Shutdown) -> Self {
         let (close, closing) = Closing::new();
+        let methods = services.methods.clone();
         let dispatcher =
-            Dispatcher { methods: services.methods.clone(), shutdown, work: Arc::new(Work::new()) };
+            Dispatcher { methods, shutdown, work: Arc::new(Work::new()), memory: Arc::default() };
         let shared = Shared {
             dispatcher: Arc::new(dispatcher),
             raw: Arc::clone(&services.raw),

@@ -3,10 +3,9 @@
 use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::BoxFuture;
 use jsonrpsee::types::{Id, Params};
 use jsonrpsee::{AsyncMethod, ConnectionId, MethodCallback, MethodResponse};
 use jsonrpsee::{Extensions, Methods};
@@ -14,8 +13,10 @@ use tokio::sync::oneshot;
 use tracing::Instrument;
 
 use super::answer;
+use super::batch::{self, Room, TURN};
 use super::calls::{Abandoned, Calls, Work};
 use super::envelope::{self, Call, Entry, Message, NO_ID};
+use super::memory::{Memory, Share};
 use super::prepared::{self, Prepared};
 use super::{Audience, Notifier, Peer};
 use crate::daemon::caller::Introduced;
@@ -34,15 +35,12 @@ const MAX_LOGGED_ID_CHARS: usize = 40;
 /// Methods that subscribe.
 const SUBSCRIBING: [&str; 2] = [EventSubscribe::NAME, TerminalOpen::NAME];
 
-/// Most bytes of a batch's answers together; as much as a few lists of all sessions have. Entries past it are answered with
-/// kind `limit`, and as far as that is known before, not carried out.
-const MAX_BATCH_ANSWER_BYTES: usize = 64 * 1024 * 1024;
-
 /// What all connections share.
 pub(crate) struct Dispatcher {
     pub(crate) methods: Methods,
     pub(crate) shutdown: Shutdown,
     pub(crate) work: Arc<Work>,
+    pub(crate) memory: Arc<Memory>,
 }
 
 /// What one connection's messages are dispatched with.
@@ -123,9 +121,14 @@ impl Connection {
         self.refuse
     }
 
+    /// What the connection holds of what the daemon has for all.
+    pub(super) fn share(&self) -> Share {
+        Share::new(&self.dispatcher.memory, 0)
+    }
+
     /// Starts what one JSON text asks for. Each call is polled once here and gets a task of its own only if it has to
-    /// wait, so a fast call costs no hop and a slow one holds nothing up.
-    pub(super) fn start(&self, text: &[u8]) -> Outcome<Answer> {
+    /// wait, so a fast call costs no hop and a slow one holds nothing up. Within a batch others have their turns.
+    pub(super) async fn start(&self, text: &[u8]) -> Outcome<Answer> {
         match envelope::parse(text) {
             Message::Bad { code, why } => Outcome::Ready(answer::plain(NO_ID, code, &why).into()),
             Message::One(entry) => {
@@ -133,9 +136,17 @@ impl Connection {
                 self.entry(entry, answered.as_ref()).with(held)
             }
             Message::Batch(entries) => {
-                let ((held, answered), room) = (hold(&entries).unzip(), Room::default());
-                let one = |entry| self.entry_within(entry, &room, answered.as_ref());
-                batch(entries.into_iter().map(one).collect()).with(held)
+                let ((held, answered), room) = (hold(&entries).unzip(), Room::new(self.share()));
+                let mut outcomes = Vec::with_capacity(entries.len());
+                let mut turn = (0, 0);
+                for entry in entries {
+                    outcomes.push(self.entry_within(entry, &room, answered.as_ref()));
+                    if outcomes.len() >= turn.0 + TURN.0 || room.bytes() >= turn.1 + TURN.1 {
+                        turn = (outcomes.len(), room.bytes());
+                        tokio::task::yield_now().await;
+                    }
+                }
+                batch::answer(outcomes, room).with(held)
             }
         }
     }
@@ -159,10 +170,8 @@ impl Connection {
             Entry::Call(Call { id: None, .. }) => return self.entry(entry, answered),
             Entry::Call(Call { id: Some(id), .. }) | Entry::Invalid { id, .. } => (*id).to_owned(),
         };
-        if room.is_full() {
-            let text = format!(
-                "the answers of the batch reach the limit of {MAX_BATCH_ANSWER_BYTES} bytes; this entry was not carried out"
-            );
+        if let Some(why) = room.is_full() {
+            let text = format!("{why}; this entry was not carried out");
             return Outcome::Ready(answer::of_kind(&id, Kind::Limit, &text));
         }
         match self.entry(entry, answered) {
@@ -189,6 +198,10 @@ impl Connection {
         }
         if self.dispatcher.work.is_full() {
             let text = "too many calls are under way: try again when some have ended";
+            return Outcome::Ready(answer::of_kind(id, Kind::Limit, text));
+        }
+        if self.dispatcher.memory.is_full() {
+            let text = "too much is held for clients that do not read: try again when it is less";
             return Outcome::Ready(answer::of_kind(id, Kind::Limit, text));
         }
         let Some((name, callback)) = found else {
@@ -281,15 +294,19 @@ impl Connection {
         }
         let (reply, answer) = oneshot::channel();
         let (ticket, abandoned) = self.calls.enter(id);
-        let id = id.map(str::to_owned);
+        let (id, memory) = (id.map(str::to_owned), Arc::clone(&self.dispatcher.memory));
         tokio::spawn(async move {
             let _ticket = ticket;
             // The connection may be gone; what the call does is not bound to it.
             tokio::select! {
                 biased;
-                response = &mut call => drop(reply.send(text(id.as_deref(), response.ok()))),
+                response = &mut call => {
+                    let text = text(id.as_deref(), response.ok());
+                    let share = Share::new(&memory, text.as_ref().map_or(0, Vec::len));
+                    drop(reply.send((text, share)));
+                }
                 Ok(why) = abandoned => {
-                    drop(reply.send(id.map(|id| gave_up(&id, why))));
+                    drop(reply.send((id.map(|id| gave_up(&id, why)), Share::new(&memory, 0))));
                     // Those who wait come back to the next daemon.
                     if why != Abandoned::Stopping {
                         leaves.send_replace(true);
@@ -298,7 +315,8 @@ impl Connection {
                 }
             }
         });
-        Outcome::Pending(async move { answer.await.ok().flatten() }.boxed())
+        // Until it is taken over it is nobody else's.
+        Outcome::Pending(async move { answer.await.ok().and_then(|(text, _share)| text) }.boxed())
     }
 }
 
@@ -316,58 +334,6 @@ impl fmt::Display for Logged<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.chars().take(MAX_LOGGED_ID_CHARS).try_for_each(|character| f.write_char(character))
     }
-}
-
-/// Counts the bytes of a batch's answers.
-#[derive(Clone, Default)]
-struct Room(Arc<AtomicUsize>);
-
-impl Room {
-    fn is_full(&self) -> bool {
-        self.0.load(Ordering::Relaxed) >= MAX_BATCH_ANSWER_BYTES
-    }
-
-    /// The answer, or in its place an error where the limit is passed with it.
-    fn fit(&self, id: &str, answer: Vec<u8>) -> Vec<u8> {
-        if self.0.fetch_add(answer.len(), Ordering::Relaxed) + answer.len() <= MAX_BATCH_ANSWER_BYTES {
-            return answer;
-        }
-        let text = format!(
-            "the answers of the batch pass the limit of {MAX_BATCH_ANSWER_BYTES} bytes; \
-             this entry was carried out, its answer left out"
-        );
-        answer::of_kind(id, Kind::Limit, &text)
-    }
-}
-
-fn batch(outcomes: Vec<Outcome>) -> Outcome {
-    if !outcomes.iter().any(|outcome| matches!(outcome, Outcome::Pending(_))) {
-        let answers = outcomes.into_iter().filter_map(|outcome| match outcome {
-            Outcome::Ready(answer) => Some(answer),
-            Outcome::Nothing | Outcome::Pending(_) => None,
-        });
-        return array(answers).map_or(Outcome::Nothing, Outcome::Ready);
-    }
-    let answers = outcomes.into_iter().map(|outcome| match outcome {
-        Outcome::Nothing => std::future::ready(None).boxed(),
-        Outcome::Ready(answer) => std::future::ready(Some(answer)).boxed(),
-        Outcome::Pending(answer) => answer,
-    });
-    let answers = join_all(answers);
-    Outcome::Pending(async move { array(answers.await.into_iter().flatten()) }.boxed())
-}
-
-fn array(answers: impl Iterator<Item = Vec<u8>>) -> Option<Vec<u8>> {
-    let mut text = Vec::new();
-    for answer in answers {
-        text.push(if text.is_empty() { b'[' } else { b',' });
-        text.extend_from_slice(&answer);
-    }
-    if text.is_empty() {
-        return None;
-    }
-    text.push(b']');
-    Some(text)
 }
 
 fn finished(id: Option<&str>, response: Option<MethodResponse>) -> Outcome {
@@ -393,22 +359,5 @@ fn gave_up(id: &str, why: Abandoned) -> Vec<u8> {
             let text = "the daemon stopped before the answer was known";
             answer::of_kind(id, Kind::ShuttingDown, text)
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_batchs_answers_have_so_much_room_together_and_not_each() {
-        let room = Room::default();
-        let part = vec![b'1'; MAX_BATCH_ANSWER_BYTES / 4];
-        for _ in 0..4 {
-            assert_eq!(room.clone().fit("1", part.clone()).len(), part.len());
-        }
-        assert!(room.is_full());
-        let left_out = String::from_utf8(room.fit("\"a\"", b"{}".to_vec())).expect("text");
-        assert!(left_out.contains(r#""id":"a""#) && left_out.contains(r#""kind":"limit""#), "{left_out}");
     }
 }

@@ -14,16 +14,23 @@ use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
+use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use super::calls::Abandoned;
 use super::dispatch::{Connection, Outcome};
+use super::envelope::NO_ID;
+use super::memory::{SHORT_BYTES, Share};
 use super::replay::Replay;
-use super::{Closing, Framing, HANGUP_CHECK, LINGER_BYTES, Notifier, answer, hung_up, websocket};
+use super::{Closing, Framing, HANGUP_CHECK, LINGER_BYTES, Notifier, STALL, answer, hung_up, websocket};
+use crate::proto::errors::Kind;
 use crate::proto::version::MAX_MESSAGE_BYTES;
 
 /// How long the rest of a body that is too long is read and thrown away, so that its sender comes to read the answer.
 const DISCARD: Duration = Duration::from_secs(5);
+
+/// Longest head of a request, and most bytes that are read at once.
+const MAX_HEAD_BYTES: usize = 64 * 1024;
 
 /// Serves the connection: requests one after the other as HTTP has it, or one WebSocket. `connect` makes what messages
 /// are dispatched with.
@@ -39,7 +46,8 @@ pub(super) async fn serve(
     let http = hyper::server::conn::http1::Builder::new()
         // A client that has sent all it wants to and closes that side still gets its answers.
         .half_close(true)
-        .serve_connection(TokioIo::new(stream), service)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .serve_connection(TokioIo::new(stream.given_up_after(STALL)), service)
         .with_upgrades();
     tokio::pin!(http);
     tokio::select! {
@@ -113,8 +121,16 @@ async fn post(request: Request<Incoming>, connection: &Connection) -> Response<F
         return refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE, "send application/json");
     }
     let expects = request.headers().contains_key(header::EXPECT);
-    let text = match collect(request.into_body(), expects).await {
+    let held = connection.share();
+    let text = match collect(request.into_body(), expects, &held).await {
         Ok(text) => text,
+        Err(Failed::Full) => {
+            let text = "too much is held for clients: no room for a long message";
+            let mut response =
+                json(StatusCode::SERVICE_UNAVAILABLE, answer::of_kind(NO_ID, Kind::Limit, text));
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            return response;
+        }
         Err(Failed::TooLong(seen)) => {
             let mut response = json(StatusCode::PAYLOAD_TOO_LARGE, answer::too_long(seen));
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -126,13 +142,18 @@ async fn post(request: Request<Incoming>, connection: &Connection) -> Response<F
     while !connection.calls().has_room() {
         connection.calls().freed().await;
     }
-    let answer = match connection.start(&text) {
+    let answer = match connection.start(&text).await {
         Outcome::Nothing => None,
         Outcome::Ready(answer) => Some(answer),
         Outcome::Pending(answer) => answer.await,
     };
+    drop(text);
     match answer {
-        Some(answer) => json(StatusCode::OK, answer.text),
+        Some(answer) => {
+            held.set(answer.text.len());
+            let body = Bytes::from_owner(Unsent { text: answer.text, _held: held });
+            with_type(StatusCode::OK, "application/json", body)
+        }
         None => {
             let mut response = Response::new(Full::default());
             *response.status_mut() = StatusCode::NO_CONTENT;
@@ -141,13 +162,27 @@ async fn post(request: Request<Incoming>, connection: &Connection) -> Response<F
     }
 }
 
+/// An answer that the client has not read.
+struct Unsent {
+    text: Vec<u8>,
+    _held: Share,
+}
+
+impl AsRef<[u8]> for Unsent {
+    fn as_ref(&self) -> &[u8] {
+        &self.text
+    }
+}
+
 enum Failed {
+    /// There is no room for long bodies.
+    Full,
     /// The body is at least this long.
     TooLong(u64),
     Body,
 }
 
-async fn collect(mut body: Incoming, expects: bool) -> Result<Bytes, Failed> {
+async fn collect(mut body: Incoming, expects: bool, held: &Share) -> Result<Bytes, Failed> {
     let announced = body.size_hint().exact();
     if let Some(length) = announced.filter(|length| *length > MAX_MESSAGE_BYTES as u64) {
         // A client that waits for leave to send reads the answer instead of it.
@@ -158,9 +193,14 @@ async fn collect(mut body: Incoming, expects: bool) -> Result<Bytes, Failed> {
     }
     let mut first: Option<Bytes> = None;
     let mut whole = BytesMut::new();
-    while let Some(frame) = body.frame().await {
+    while let Some(frame) = timeout(STALL, body.frame()).await.map_err(|_| Failed::Body)? {
         let Ok(data) = frame.map_err(|_| Failed::Body)?.into_data() else { continue };
         let length = first.as_ref().map_or(whole.len(), Bytes::len) + data.len();
+        held.set(length);
+        if length > SHORT_BYTES && held.is_tight() {
+            discard(body).await;
+            return Err(Failed::Full);
+        }
         if length > MAX_MESSAGE_BYTES {
             discard(body).await;
             return Err(Failed::TooLong(length as u64));
@@ -187,7 +227,7 @@ async fn discard(mut body: Incoming) {
         }
     };
     // Past the time the answer goes out anyway.
-    let _ = tokio::time::timeout(DISCARD, reading).await;
+    let _ = timeout(DISCARD, reading).await;
 }
 
 /// Absent, some kind of JSON, or what curl says when it is told nothing.

@@ -8,6 +8,7 @@
 
 mod accept;
 mod answer;
+mod batch;
 mod calls;
 mod classify;
 #[cfg(feature = "fault")]
@@ -18,11 +19,14 @@ mod envelope;
 mod http;
 mod json;
 mod length;
+mod memory;
 mod params;
 mod prepared;
 pub mod replay;
 mod scan;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod websocket;
 
 use std::os::fd::AsFd;

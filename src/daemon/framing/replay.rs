@@ -3,10 +3,12 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use super::eager::Eager;
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
 
 /// Most bytes of several pieces that are copied into one before they are written: an answer's head and a session.
 const JOINED_BYTES: usize = 2 * 1024;
@@ -17,13 +19,25 @@ pub struct Replay<S> {
     prefix: Bytes,
     inner: S,
     eager: Eager,
+    received: u64,
     written: u64,
+    /// How long the other side may take nothing of what is written.
+    patience: Option<Duration>,
+    /// When it has taken nothing for so long.
+    stall: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Replay<S> {
     /// Puts `prefix` in front of what `inner` will still give.
     pub fn new(prefix: Bytes, inner: S) -> Self {
-        Self { prefix, inner, eager: Eager::default(), written: 0 }
+        let eager = Eager::default();
+        Self { prefix, inner, eager, received: 0, written: 0, patience: None, stall: None }
+    }
+
+    /// Ends writing with an error where the other side takes no byte for so long.
+    #[must_use]
+    pub fn given_up_after(self, patience: Duration) -> Self {
+        Self { patience: Some(patience), ..self }
     }
 
     /// Gives the bytes not read again yet, and the stream.
@@ -41,11 +55,24 @@ impl<S> Replay<S> {
         self.written
     }
 
-    fn note(&mut self, written: &Poll<io::Result<usize>>) {
-        if let Poll::Ready(result) = written {
+    /// Bytes that the stream has given until now.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    fn note(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(result) = &written {
             self.eager.answered();
             self.written += result.as_ref().map_or(0, |bytes| *bytes as u64);
+            self.stall = None;
+        } else if let Some(patience) = self.patience {
+            let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(patience)));
+            if stall.as_mut().poll(cx).is_ready() {
+                let error = io::Error::new(io::ErrorKind::TimedOut, "the client does not read its answers");
+                return Poll::Ready(Err(error));
+            }
         }
+        written
     }
 }
 
@@ -56,7 +83,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Replay<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.prefix.is_empty() {
+            let before = buf.filled().len();
             let read = Pin::new(&mut self.inner).poll_read(cx, buf);
+            self.received += (buf.filled().len() - before) as u64;
             if read.is_pending() {
                 self.eager.poll(cx);
             }
@@ -72,8 +101,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Replay<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Replay<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(cx, buf);
-        self.note(&written);
-        written
+        self.note(cx, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -93,8 +121,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Replay<S> {
             Some(short) => Pin::new(&mut self.inner).poll_write(cx, short),
             None => Pin::new(&mut self.inner).poll_write_vectored(cx, bufs),
         };
-        self.note(&written);
-        written
+        self.note(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -13,9 +13,12 @@ use tokio::time::Instant;
 use super::calls::Abandoned;
 use super::dispatch::{Answer, Connection, Outcome};
 use super::eager::Eager;
+use super::envelope::NO_ID;
+use super::memory::{SHORT_BYTES, Share};
 use super::{
-    Closing, HANGUP_CHECK, MAX_UNSENT_BYTES, MAX_UNSENT_NOTIFICATIONS, STALL, hung_up, linger, told,
+    Closing, HANGUP_CHECK, MAX_UNSENT_BYTES, MAX_UNSENT_NOTIFICATIONS, STALL, answer, hung_up, linger, told,
 };
+use crate::proto::errors::Kind;
 
 /// Bytes asked of the system at a time; most requests are far shorter.
 const READ_BYTES: usize = 8 * 1024;
@@ -57,7 +60,7 @@ pub(super) async fn serve<C: Codec>(
     notifications: mpsc::Receiver<Vec<u8>>,
     closing: &Closing,
 ) -> io::Result<()> {
-    let mut wire = Wire { codec, buffer, out: BytesMut::new(), input: Input::Open };
+    let mut wire = Wire { codec, buffer, out: BytesMut::new(), input: Input::Open, held: connection.share() };
     wire.drive(&mut stream, connection, notifications, closing).await?;
     if let Input::Refused = wire.input {
         linger(&mut stream).await;
@@ -78,6 +81,8 @@ struct Wire<C> {
     buffer: BytesMut,
     out: BytesMut,
     input: Input,
+    /// What the buffers have.
+    held: Share,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,9 +107,10 @@ impl<C: Codec> Wire<C> {
         let mut pending = FuturesUnordered::new();
         let mut closing = closing.waiting();
         let mut stall = None;
+        let mut came = Instant::now();
         let mut eager = Eager::default();
         loop {
-            let more = self.take_messages(connection, &mut notifications, &mut pending);
+            let more = self.take_messages(connection, &mut notifications, &mut pending).await;
             let moved = self.send(stream)?;
             if moved {
                 eager.answered();
@@ -124,6 +130,16 @@ impl<C: Codec> Wire<C> {
             let room = self.out.len() < MAX_UNSENT_BYTES;
             let tells = self.out.len() < MAX_UNSENT_NOTIFICATIONS;
             let reads = self.input == Input::Open && room && connection.calls().has_room();
+            self.held.set(self.out.len() + self.buffer.len());
+            // What is in the buffer and was not taken has come in part.
+            let in_part = reads && self.buffer.len() > SHORT_BYTES;
+            if in_part && self.held.is_tight() {
+                self.refuse("too much is held for clients: no room for a long message");
+                continue;
+            }
+            if !in_part {
+                came = Instant::now();
+            }
             self.reserve();
             let (mut reader, writer) = stream.split();
             tokio::select! {
@@ -143,6 +159,10 @@ impl<C: Codec> Wire<C> {
                     if read? == 0 {
                         self.input = Input::Ended;
                     }
+                    came = Instant::now();
+                }
+                () = tokio::time::sleep_until(came + STALL), if in_part => {
+                    self.refuse("the rest of a message did not come");
                 }
                 () = eager.awake(), if reads && pending.is_empty() => {}
                 () = connection.calls().freed(), if !connection.calls().has_room() => {}
@@ -160,7 +180,7 @@ impl<C: Codec> Wire<C> {
 
     /// Starts the messages in the buffer, as far as there is room for their calls and answers. Gives whether there may be
     /// more in it.
-    fn take_messages(
+    async fn take_messages(
         &mut self,
         connection: &Connection,
         notifications: &mut mpsc::Receiver<Vec<u8>>,
@@ -177,7 +197,7 @@ impl<C: Codec> Wire<C> {
                     self.frame(&error);
                     self.input = Input::Refused;
                 }
-                Next::Text(text) => match connection.start(&text) {
+                Next::Text(text) => match connection.start(&text).await {
                     Outcome::Nothing => {}
                     Outcome::Ready(answer) => self.answer(Some(answer), notifications),
                     Outcome::Pending(answer) => pending.push(answer),
@@ -189,6 +209,13 @@ impl<C: Codec> Wire<C> {
             }
         }
         false
+    }
+
+    /// Says why the connection ends, and reads nothing more.
+    fn refuse(&mut self, why: &str) {
+        self.frame(&answer::of_kind(NO_ID, Kind::Limit, why));
+        self.buffer = BytesMut::new();
+        self.input = Input::Refused;
     }
 
     /// Frames an answer, if there is one, after what its call told.
@@ -222,8 +249,8 @@ impl<C: Codec> Wire<C> {
     }
 
     fn reserve(&mut self) {
-        if self.buffer.is_empty() && self.buffer.capacity() > KEPT_BYTES {
-            self.buffer = BytesMut::new();
+        if self.buffer.len() < READ_BYTES && self.buffer.capacity() > KEPT_BYTES {
+            self.buffer = BytesMut::from(&self.buffer[..]);
         }
         self.buffer.reserve(if self.buffer.len() < READ_BYTES { READ_BYTES } else { LONG_READ_BYTES });
     }

@@ -10,17 +10,21 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::error::{CapacityError, Error};
+use tokio_tungstenite::tungstenite::error::{CapacityError, Error, ProtocolError};
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
+use super::answer::of_kind;
 use super::calls::Abandoned;
 use super::dispatch::{Answer, Connection, Outcome};
+use super::envelope::NO_ID;
+use super::memory::{SHORT_BYTES, Share};
 use super::replay::Replay;
 use super::{
     Closing, HANGUP_CHECK, MAX_UNSENT_BYTES, MAX_UNSENT_NOTIFICATIONS, STALL, answer, hung_up, linger, told,
 };
+use crate::proto::errors::Kind;
 use crate::proto::version::MAX_MESSAGE_BYTES;
 
 /// Bytes read at a time, allocated for the connection's life.
@@ -40,7 +44,7 @@ pub(super) async fn serve(
         .max_frame_size(Some(MAX_MESSAGE_BYTES));
     let part = read.to_vec();
     let socket = WebSocketStream::from_partially_read(stream, part, Role::Server, Some(config)).await;
-    let mut wire = Wire { socket, unsent: 0, end: None };
+    let mut wire = Wire { socket, unsent: 0, whole: 0, held: connection.share(), end: None };
     wire.drive(connection, notifications, closing).await?;
     if let Some(end) = wire.end {
         // The client may not read any more; then there is nobody to tell.
@@ -58,6 +62,9 @@ enum End {
     NotText,
     Refused,
     Stopping,
+    Protocol,
+    Full,
+    Cut,
 }
 
 impl End {
@@ -67,6 +74,9 @@ impl End {
             Self::NotText => (CloseCode::Invalid, "not UTF-8"),
             Self::Refused => (CloseCode::Again, "too many connections"),
             Self::Stopping => (CloseCode::Away, "the daemon is stopping"),
+            Self::Protocol => (CloseCode::Protocol, "not WebSocket"),
+            Self::Full => (CloseCode::Again, "too much is held for clients"),
+            Self::Cut => (CloseCode::Policy, "the rest of a message did not come"),
         };
         CloseFrame { code, reason: Utf8Bytes::from_static(reason) }
     }
@@ -76,6 +86,10 @@ struct Wire {
     socket: WebSocketStream<Replay<UnixStream>>,
     /// Bytes given to the socket since it was last flushed.
     unsent: usize,
+    /// Bytes that had come when the last message was whole.
+    whole: u64,
+    /// What is unsent, and has come in part.
+    held: Share,
     end: Option<End>,
 }
 
@@ -97,6 +111,7 @@ impl Wire {
         let mut closing = closing.waiting();
         let mut stall = Instant::now() + STALL;
         let mut written = self.socket.get_ref().written();
+        let (mut came, mut read) = (Instant::now(), 0);
         loop {
             let before = std::mem::replace(&mut written, self.socket.get_ref().written());
             if self.unsent == 0 || written != before {
@@ -112,6 +127,22 @@ impl Wire {
             let tells = self.unsent < MAX_UNSENT_NOTIFICATIONS;
             let has_room = connection.calls().has_room();
             let reads = self.end.is_none() && room && has_room;
+            let part = usize::try_from(self.socket.get_ref().received() - self.whole).unwrap_or(usize::MAX);
+            self.held.set(self.unsent.saturating_add(part));
+            let in_part = reads && part > SHORT_BYTES;
+            if in_part && self.held.is_tight() {
+                self.end = Some(End::Full);
+                self.send(of_kind(
+                    NO_ID,
+                    Kind::Limit,
+                    "too much is held for clients: no room for a long message",
+                ))?;
+                continue;
+            }
+            let before = std::mem::replace(&mut read, self.socket.get_ref().received());
+            if !in_part || read != before {
+                came = Instant::now();
+            }
             tokio::select! {
                 biased;
                 Some(text) = notifications.recv(), if tells => self.send(text)?,
@@ -127,13 +158,14 @@ impl Wire {
                         self.unsent = 0;
                     }
                     Event::Came(None) => return Ok(()),
-                    Event::Came(Some(message)) => match self.take(message, connection)? {
+                    Event::Came(Some(message)) => match self.take(message, connection).await? {
                         Outcome::Nothing => {}
                         Outcome::Ready(answer) => self.answer(Some(answer), &mut notifications)?,
                         Outcome::Pending(answer) => pending.push(answer),
                     },
                 },
                 () = connection.calls().freed(), if !has_room => {}
+                () = tokio::time::sleep_until(came + STALL), if in_part => self.end = Some(End::Cut),
                 () = tokio::time::sleep(HANGUP_CHECK), if !reads && self.end.is_none() => {
                     if hung_up(self.socket.get_ref().get_ref()) {
                         return Ok(());
@@ -168,14 +200,15 @@ impl Wire {
         .await
     }
 
-    fn take(
+    async fn take(
         &mut self,
         message: Result<Message, Error>,
         connection: &Connection,
     ) -> Result<Outcome<Answer>, Error> {
+        self.whole = self.socket.get_ref().received();
         let outcome = match message {
-            Ok(Message::Text(text)) => connection.start(text.as_bytes()),
-            Ok(Message::Binary(bytes)) => connection.start(&bytes),
+            Ok(Message::Text(text)) => connection.start(text.as_bytes()).await,
+            Ok(Message::Binary(bytes)) => connection.start(&bytes).await,
             // Pings and closes are answered by the library, which sends on the next flush.
             Ok(_) => {
                 self.unsent += 1;
@@ -188,6 +221,11 @@ impl Wire {
             Err(Error::Utf8(_)) => {
                 self.end = Some(End::NotText);
                 return Ok(Outcome::Ready(answer::not_utf8().into()));
+            }
+            Err(Error::Protocol(error)) if error != ProtocolError::ResetWithoutClosingHandshake => {
+                tracing::debug!(%error, "a client does not keep to WebSocket");
+                self.end = Some(End::Protocol);
+                return Ok(Outcome::Nothing);
             }
             Err(error) => return Err(error),
         };
@@ -226,7 +264,7 @@ mod tests {
     use std::time::Duration;
 
     use jsonrpsee::RpcModule;
-    use tokio::io::Interest;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 
     use super::*;
     use crate::daemon::framing::calls::Work;
@@ -241,8 +279,8 @@ mod tests {
     async fn served(stream: UnixStream) -> Result<(), Error> {
         let mut methods = RpcModule::new(());
         methods.register_method("fill", |_, (), _| "x".repeat(ANSWER_BYTES)).expect("one method");
-        let dispatcher =
-            Dispatcher { methods: methods.into(), shutdown: Shutdown::new(), work: Arc::new(Work::new()) };
+        let (methods, shutdown, work) = (methods.into(), Shutdown::new(), Arc::new(Work::new()));
+        let dispatcher = Dispatcher { methods, shutdown, work, memory: Arc::default() };
         let peer = Peer { uid: 0, gid: 0, pid: None, connection: 1, framing: Framing::WebSocket };
         let (notifier, notifications) = Notifier::new();
         let connection = Connection::new(Arc::new(dispatcher), peer, notifier, false);
@@ -274,6 +312,28 @@ mod tests {
         }
         assert!(begun.elapsed() > 2 * STALL, "the socket took all at once");
         served.abort();
+    }
+
+    #[tokio::test]
+    async fn who_does_not_keep_to_the_protocol_is_told_so_in_the_frame_that_closes() {
+        let masked = |head: &[u8], length: usize| [head, &[0; 4], &vec![0; length]].concat();
+        for (what, frame) in [
+            ("unmasked", b"\x81\x01a".to_vec()),
+            ("a lone continuation", masked(b"\x80\x80", 0)),
+            ("a ping in pieces", masked(b"\x09\x80", 0)),
+            ("a long ping", masked(b"\x89\xfe\x00\x7e", 126)),
+            ("a reserved bit", masked(b"\xc1\x80", 0)),
+            ("an unknown kind", masked(b"\x83\x80", 0)),
+        ] {
+            let (mut client, server) = UnixStream::pair().expect("a pair");
+            let served = tokio::spawn(served(server));
+            client.write_all(&frame).await.expect("sent");
+            client.shutdown().await.expect("ended");
+            let mut said = Vec::new();
+            client.read_to_end(&mut said).await.expect("read");
+            assert!(matches!(said[..], [0x88, _, 0x03, 0xea, ..]), "{what}: {said:?}");
+            served.await.expect("no panic").expect("ended in order");
+        }
     }
 
     #[tokio::test(start_paused = true)]

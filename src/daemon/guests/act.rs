@@ -8,13 +8,16 @@ use super::Guests;
 use super::ask::{self, lost};
 use super::follow::{Wanted, request};
 use crate::engine::{EngineError, WindowSize};
-use crate::guest::wire::{Kind, Payload, Signal};
+use crate::guest::wire::{INPUT_WINDOW, Kind, Payload, Signal};
 use crate::model::session::Session;
+use crate::proto::terminals::MAX_WRITE_BYTES;
+
+const _: () = assert!(MAX_WRITE_BYTES <= INPUT_WINDOW as usize, "what one call types goes out at once");
 
 /// What is done at a terminal.
 #[derive(Debug, Clone, Copy)]
 pub enum Act<'a> {
-    /// Keys are typed.
+    /// Keys are typed, [`MAX_WRITE_BYTES`] at most.
     Type(&'a [u8]),
     /// It gets this size.
     Resize(WindowSize),
@@ -36,12 +39,11 @@ impl Guests {
         };
         let wanted = Wanted { writes: true, size, ..Wanted::default() };
         let open = live.link.open(Kind::Follow, &request(id, &wanted, 0).encode(), 0).ok_or_else(lost)?;
-        let (deadline, mut rest) = (ask::deadline(), keys);
-        while !rest.is_empty() {
-            let taken = timeout_at(deadline, poll_fn(|cx| open.poll_input(cx, rest.len()))).await;
-            let taken = taken.ok().flatten().ok_or_else(lost)?;
-            open.send(Kind::Input, &rest[..taken]);
-            rest = &rest[taken..];
+        if !keys.is_empty() {
+            // All at once: a new stream has room for more than one call types.
+            let taken = timeout_at(ask::deadline(), poll_fn(|cx| open.poll_input(cx, keys.len()))).await;
+            taken.ok().flatten().filter(|taken| *taken == keys.len()).ok_or_else(lost)?;
+            open.send(Kind::Input, keys);
         }
         self.keys(&session.id, id).hear(keys);
         // abx-init takes frames in their order: its answer to one that comes after the keys says that it has them. There

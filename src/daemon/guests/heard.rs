@@ -19,7 +19,8 @@ use crate::model::session::Session;
 use crate::proto::terminals::MAIN_TERMINAL;
 use crate::store::error::StoreError;
 
-/// What was heard and not looked at yet. Of more than this, the newest is dropped.
+/// What was heard and not looked at yet. Of more than this, the oldest is dropped, but not the last that was heard of a
+/// progress: without its end, the agent would be at work for ever.
 const MAX_WAITING: usize = 64;
 
 /// Longest id of a command that is taken from a sandbox, in bytes: abxd gave out shorter ones.
@@ -37,10 +38,21 @@ const REFILL: Duration = Duration::from_secs(5);
 pub(super) struct Ears {
     /// From when on times are counted.
     began: Instant,
-    heard: VecDeque<(Duration, Heard)>,
+    heard: VecDeque<Came>,
+    /// How much has come so far.
+    came: u64,
     memory: Memory,
     /// When the changes made so far are paid off.
     paid_at: Duration,
+}
+
+/// Something that was heard.
+#[derive(Debug)]
+struct Came {
+    /// Counted from the first.
+    number: u64,
+    at: Duration,
+    heard: Heard,
 }
 
 impl Ears {
@@ -48,6 +60,7 @@ impl Ears {
         Self {
             began: Instant::now(),
             heard: VecDeque::new(),
+            came: 0,
             memory: Memory::default(),
             paid_at: Duration::ZERO,
         }
@@ -56,16 +69,27 @@ impl Ears {
     /// Takes something. Of keys in a row the last counts, and of what is too much the newest: how it is now.
     fn take(&mut self, heard: Heard) {
         let now = self.began.elapsed();
-        if let (Some((at, last)), Heard::Typed(_)) = (self.heard.back_mut(), &heard)
-            && *last == heard
-        {
-            *at = now;
-            return;
+        if matches!(heard, Heard::Typed(_)) {
+            self.heard.pop_back_if(|last| last.heard == heard);
         }
         if self.heard.len() >= MAX_WAITING {
-            self.heard.pop_front();
+            let spare = (0..self.heard.len()).find(|at| !self.is_last_progress(*at, &heard));
+            self.heard.remove(spare.unwrap_or_default());
         }
-        self.heard.push_back((now, heard));
+        self.heard.push_back(Came { number: self.came, at: now, heard });
+        self.came += 1;
+    }
+
+    /// Whether this one says how the progress of a command stands, also after what is about to be taken.
+    fn is_last_progress(&self, at: usize, next: &Heard) -> bool {
+        let Heard::Progress(exec, _) = &self.heard[at].heard else { return false };
+        let later = self.heard.range(at + 1..).map(|came| &came.heard).chain([next]);
+        !later.into_iter().any(|heard| matches!(heard, Heard::Progress(of, _) if of == exec))
+    }
+
+    /// Forgets what came before this number; what came since stays, also where that pushed some of it out.
+    fn understood(&mut self, before: u64) {
+        while self.heard.pop_front_if(|came| came.number < before).is_some() {}
     }
 
     /// From when on the row may be changed, if not now.
@@ -159,14 +183,14 @@ impl Inner {
                 return Some(until);
             }
             let row = self.store.session_by_id(&slot.session)?;
-            let (taken, memory, noted) = self.understand(&row, slot);
+            let (before, memory, noted) = self.understand(&row, slot);
             let changes = noted != row.attention && row.status.has_processes();
             if changes && !self.change(&row, noted.clone()).await {
                 // Somebody else changed it meanwhile.
                 continue;
             }
             let mut ears = slot.ears();
-            ears.heard.drain(..taken);
+            ears.understood(before);
             ears.memory = memory;
             if changes {
                 ears.changed();
@@ -178,20 +202,20 @@ impl Inner {
         }
     }
 
-    /// How much was heard, what is to be remembered of it, and what the row is to say.
-    fn understand(&self, row: &Session, slot: &Slot) -> (usize, Memory, Option<Noted>) {
+    /// How much has come, what is to be remembered of it, and what the row is to say.
+    fn understand(&self, row: &Session, slot: &Slot) -> (u64, Memory, Option<Noted>) {
         let ears = slot.ears();
         let (mut memory, mut noted) = (ears.memory.clone(), row.attention.clone());
-        let time = (ears.began.elapsed(), Heard::Time);
+        let time = (ears.began.elapsed(), &Heard::Time);
         let at = clock::now();
-        for (now, heard) in ears.heard.iter().chain([&time]) {
+        for (now, heard) in ears.heard.iter().map(|came| (came.at, &came.heard)).chain([time]) {
             let Some(heard) = self.counts(heard, noted.as_ref()) else { continue };
-            if let Some(said) = hear(self.of_running(noted.clone()).as_ref(), &mut memory, &heard, *now) {
+            if let Some(said) = hear(self.of_running(noted.clone()).as_ref(), &mut memory, &heard, now) {
                 noted = Some(said.at(at));
-                memory.look_at(noted.as_ref(), *now);
+                memory.look_at(noted.as_ref(), now);
             }
         }
-        (ears.heard.len(), memory, noted)
+        (ears.came, memory, noted)
     }
 
     /// The same, without the command that it is of where that has ended: whoever goes on may answer for it.
@@ -253,5 +277,53 @@ fn last_words(said: &Said, on_main: bool) -> Option<Said> {
         (true, _) | (false, Attention::Working) => None,
         (false, _) if said.source != Source::Notify => None,
         (false, _) => Some(Said { exec: None, ..said.clone() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrote(exec: &str) -> Heard {
+        Heard::Output(ExecId::new(exec))
+    }
+
+    fn progress(exec: &str, shown: bool) -> Heard {
+        Heard::Progress(ExecId::new(exec), shown)
+    }
+
+    fn left(ears: &Ears) -> Vec<Heard> {
+        ears.heard.iter().map(|came| came.heard.clone()).collect()
+    }
+
+    #[test]
+    fn what_comes_while_the_row_is_written_is_looked_at_although_it_pushes_others_out() {
+        let mut ears = Ears::new();
+        (0..MAX_WAITING).for_each(|_| ears.take(wrote("before")));
+        let before = ears.came;
+        (0..3).for_each(|n| ears.take(wrote(&format!("{n}"))));
+        assert_eq!(ears.heard.len(), MAX_WAITING);
+        ears.understood(before);
+        assert_eq!(left(&ears), [wrote("0"), wrote("1"), wrote("2")]);
+        ears.take(Heard::Typed(ExecId::new("e")));
+        let before = ears.came;
+        ears.take(Heard::Typed(ExecId::new("e")));
+        ears.understood(before);
+        assert_eq!(left(&ears), [Heard::Typed(ExecId::new("e"))], "the key that came since");
+    }
+
+    #[test]
+    fn a_flood_does_not_push_out_how_the_progress_of_a_command_stands() {
+        let mut ears = Ears::new();
+        for heard in [progress("a", true), progress("b", false), progress("a", false), progress("c", true)] {
+            ears.take(heard);
+        }
+        (0..10 * MAX_WAITING).for_each(|_| ears.take(wrote("e")));
+        assert_eq!(ears.heard.len(), MAX_WAITING);
+        assert_eq!(left(&ears)[..3], [progress("b", false), progress("a", false), progress("c", true)]);
+        ears.take(progress("c", false));
+        assert_eq!(left(&ears)[..3], [progress("b", false), progress("a", false), wrote("e")]);
+        (0..10 * MAX_WAITING).for_each(|n| ears.take(progress(&format!("{n}"), n % 2 == 0)));
+        assert_eq!(ears.heard.len(), MAX_WAITING, "bounded also where nothing else comes");
     }
 }

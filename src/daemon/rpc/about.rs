@@ -1,6 +1,7 @@
 //! The daemon's account of itself.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::value::RawValue;
@@ -9,6 +10,7 @@ use super::{App, Module, at_once, later, now};
 use crate::daemon::caller::Introduced;
 use crate::daemon::clock;
 use crate::daemon::failure::Failure;
+use crate::daemon::framing::Prepared;
 use crate::daemon::handover::Successor;
 use crate::model::id::Timestamp;
 use crate::proto::daemon::{DaemonInfoResult, HelloResult, RestartResult, Setting};
@@ -79,8 +81,14 @@ pub(super) fn register(module: &mut Module) {
         app.shutdown.begin();
         Ok(Done { done: true })
     });
-    let document = one_line(OPENRPC);
-    now::<RpcDiscover, _>(module, move |_, _| Ok(document.clone()));
+    let document: Arc<RawValue> = one_line(OPENRPC).into();
+    at_once::<RpcDiscover, _>(module, move |_, _, extensions| match extensions.get::<Prepared>() {
+        Some(prepared) => {
+            prepared.leave(Arc::clone(&document));
+            Ok(None)
+        }
+        None => Ok(Some(RawValue::to_owned(&document))),
+    });
 }
 
 /// The document without its line breaks: on a stream of JSON texts an answer is one line.

@@ -8,7 +8,6 @@ use crate::daemon::failure::Failure;
 use crate::daemon::framing::Audience;
 use crate::daemon::guests::Kept;
 use crate::daemon::text;
-use crate::proto::errors::Kind;
 use crate::proto::execs::ExecLogsResult;
 use crate::proto::execs::ExecResult;
 use crate::proto::methods::{ExecKill, ExecList, ExecLogs, ExecRun, ExecStart, ExecWait};
@@ -30,6 +29,7 @@ pub(super) fn register(module: &mut Module) {
             timeout: asked.timeout.map(Duration::from_millis),
             resume: asked.resume,
             audience: extensions.get::<Audience>().cloned().unwrap_or_default(),
+            shutdown: app.shutdown.clone(),
             ..ExecRequest::default()
         };
         Ok(result(app.driver.exec_run(request, asked.stdin).await?))
@@ -69,8 +69,9 @@ pub(super) fn register(module: &mut Module) {
             biased;
             waited = app.driver.wait_exec(&asked.id, limit) => waited?,
             () = app.shutdown.wait() => {
-                let text = "the daemon is stopping; the command goes on";
-                return Err(Failure::new(Kind::ShuttingDown, text));
+                // What was asked for may be only the beginning of its id.
+                let exec = app.driver.find_exec(&asked.id)?;
+                return Err(Failure::goes_on(exec.id.as_str()));
             }
         };
         Ok(convert::exec(&waited, &app.driver))

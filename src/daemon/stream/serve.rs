@@ -15,7 +15,6 @@ use crate::engine::docker::start_failure;
 use crate::engine::{Chunk, EngineError};
 use crate::model::exec::signal::TERM;
 use crate::model::exec::{Verdict, code};
-use crate::proto::errors::Kind;
 use crate::proto::stream::Exit;
 
 /// How long a first output that looks like the engine's word on a program that it cannot start is held back, if nothing
@@ -76,7 +75,7 @@ pub(super) async fn bridge<S: Sink>(
         left = serve(served, output, out) => left,
     };
     if matches!(left, Left::Shutdown) {
-        let failure = Failure::new(Kind::ShuttingDown, "the daemon is stopping; the command goes on");
+        let failure = Failure::goes_on(served.handle.id());
         // A client that does not read finds its connection closed.
         let _ = timeout(LAST_WORD, out.last(&Last::Error(failure.to_wire()))).await;
     }

@@ -7,6 +7,8 @@ use super::*;
 use crate::daemon::exec::ExecRequest;
 use crate::guest::wire::{Kind, Notice, Payload};
 use crate::model::attention::Attention;
+use crate::model::exec::Exec;
+use crate::model::id::{ExecId, Timestamp};
 use crate::model::until::Until;
 use crate::proto::stream::Size;
 
@@ -105,6 +107,49 @@ async fn the_end_of_the_main_program_and_of_the_sandbox_are_both_an_exit() {
     world.stop("a").await.expect("stops");
     assert_eq!(world.row("a").attention, None);
     seen(&world, Until::Exit).await;
+}
+
+/// Ends the command on the main terminal, as its sandbox tells.
+async fn end(world: &World, guest: &mut Guest, id: &str) {
+    let ended = Some(crate::guest::wire::Exited::default());
+    let entry = crate::guest::wire::Entry { id: id.to_owned(), ended, ended_ms: 1, ..Default::default() };
+    guest.send(Kind::Ended, 0, &entry.encode()).await;
+    super::until(|| world.row("a").main_over).await;
+}
+
+#[tokio::test]
+async fn the_end_of_the_main_program_stays_known_when_its_row_is_forgotten() {
+    let world = world().await;
+    let mut guest = Guest::connect(&world, "a").await;
+    let id = agent(&world, &mut guest).await;
+    end(&world, &mut guest, &id).await;
+    let (session, main) = (world.row("a").id.clone(), ExecId::new(&id));
+    let others = move |tx: &mut crate::store::Tx<'_>| {
+        let of_main = tx.exec(&main).expect("its row");
+        for n in 1..=200 {
+            let other = Exec { terminal: None, id: ExecId::new(format!("{n}")), ..Exec::clone(&of_main) };
+            let started_at = Timestamp(of_main.started_at.0 + n);
+            tx.put_exec(&Exec { started_at, ..other })?;
+        }
+        Ok(())
+    };
+    world.driver.0.store.write(others).await.expect("written");
+    assert!(world.driver.0.store.execs(&session).iter().all(|exec| exec.terminal.is_none()), "forgotten");
+    seen(&world, Until::Exit).await;
+}
+
+#[tokio::test]
+async fn what_ended_on_the_main_terminal_in_an_earlier_life_of_the_sandbox_is_no_exit_of_this_one() {
+    let world = world().await;
+    let mut guest = Guest::connect(&world, "a").await;
+    let id = agent(&world, &mut guest).await;
+    end(&world, &mut guest, &id).await;
+    seen(&world, Until::Exit).await;
+    world.stop("a").await.expect("stops");
+    world.resume("a").await.expect("resumes");
+    let now = Some(Duration::from_millis(1));
+    let waited = world.driver.wait_session("a", Until::Exit, now).await.expect("waited");
+    assert!(!waited.reached, "nothing has run since");
 }
 
 #[tokio::test]

@@ -113,6 +113,25 @@ async fn a_command_whose_result_nobody_waits_for_is_ended() {
     assert!(last_call(&world, "exec_signal").is_some(), "{:?}", world.engine.calls());
 }
 
+#[tokio::test]
+async fn a_stop_of_the_daemon_does_not_wait_for_a_command_and_says_which_goes_on() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    world.engine.script_hang("long");
+    let shutdown = crate::daemon::shutdown::Shutdown::new();
+    let asked = ExecRequest { shutdown: shutdown.clone(), ..request("long") };
+    let driver = world.driver.clone();
+    let run = tokio::spawn(async move { driver.exec_run(asked, None).await });
+    until(|| last_call(&world, "exec session-a").is_some()).await;
+    shutdown.begin();
+    let failure = run.await.expect("joins").expect_err("the daemon stops");
+    let exec = world.driver.execs(Some("a")).expect("a list").pop().expect("the command");
+    assert_eq!((failure.kind, failure.exec.as_deref()), (Kind::ShuttingDown, Some(exec.id.as_str())));
+    assert_eq!((&exec.ended, last_call(&world, "exec_signal")), (&None, None), "it goes on");
+    let drained = world.driver.drain(tokio::time::Instant::now() + Duration::from_secs(3600));
+    tokio::time::timeout(Duration::from_secs(60), drained).await.expect("nothing is left to wait for");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_command_that_no_signal_reaches_is_left_a_bounded_time_after_its_own_ran_out() {
     let world = World::new();

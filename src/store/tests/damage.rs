@@ -109,7 +109,7 @@ async fn an_index_that_lacks_a_row_is_damage() {
          UPDATE sqlite_schema SET sql = replace(sql, 'ON snapshots (session)', 'ON snapshots (session) WHERE 0')
          WHERE name = 'snapshots_by_session'",
     );
-    place.sql("INSERT INTO snapshots VALUES ('x', 'x', NULL, '', '', 1, NULL, NULL, 1, 'ready')");
+    place.sql("INSERT INTO snapshots (id, name, session_name, image_id, created_at, size_bytes, state) VALUES ('x', 'x', '', '', 1, 1, 'ready')");
     place.sql(
         "PRAGMA writable_schema = ON;
          UPDATE sqlite_schema SET sql = replace(sql, ' WHERE 0', '') WHERE name = 'snapshots_by_session'",

@@ -209,6 +209,9 @@ local function event(params)
   if params.kind == 'subscribed' then
     state.seq = params.seq
     refresh_soon()
+    if type(params.data) == 'table' and (tonumber(params.data.missed) or 0) > 0 then
+      tell('event', params)
+    end
     return
   end
   if params.kind == 'lagged' then

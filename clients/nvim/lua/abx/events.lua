@@ -52,6 +52,13 @@ function M.open(name)
     if event.kind == 'progress' then
       return
     end
+    if event.kind == 'subscribed' then
+      -- What is read of the past says by itself where it begins.
+      if last then
+        append(buffer, { text.event(event) })
+      end
+      return
+    end
     if name and event.session ~= name and not (session and event.session_id == session.id) then
       return
     end

@@ -103,6 +103,10 @@ end
 
 --- An event in one line.
 function M.event(event)
+  if event.kind == 'subscribed' then
+    -- Told only where something is missing before it.
+    return ('%d events are no longer kept'):format(event.data.missed)
+  end
   local parts = { M.clean(event.at):match('T(%d+:%d+:%d+)') or '', M.clean(event.kind) }
   if event.session then
     parts[#parts + 1] = M.clean(event.session)

@@ -7,7 +7,7 @@ print(sandbox.commands.run("echo hello").stdout)
 """
 
 from ._async_stream import AsyncExecStream
-from ._connection import ExecStream
+from ._stream import ExecStream
 from ._version import __version__
 from .async_client import AsyncClient
 from .async_events import AsyncEventStream

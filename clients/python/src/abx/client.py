@@ -10,9 +10,10 @@ from typing import Any, List, Mapping, Optional, Sequence, TypeVar, Union
 from . import _calls, _launch
 from ._calls import Call, MountLike, Path, PortLike
 from ._closing import Closing
-from ._connection import Connection, ExecStream
+from ._connection import Connection
 from ._exchange import Exchange, opening
 from ._output import Collector, OnProgress, OnText, progress
+from ._stream import ExecStream
 from ._tar import copy_in, copy_out, finished, pack, unpack
 from .errors import ConnectionLostError
 from .events import EventStream

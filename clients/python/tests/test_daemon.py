@@ -28,7 +28,7 @@ from abx import (
     SessionNotFoundError,
     errors,
 )
-from conftest import IMAGE, LIMIT, World, until
+from conftest import IMAGE, LIMIT, World, docker, until
 
 
 def save(client: Client, name: str) -> None:
@@ -225,6 +225,37 @@ def test_typing_after_the_end_that_nobody_has_read_opens_no_other_terminal(engin
     assert manager.client.terminals("shell") == []
     # What came before is still there to be read.
     assert pty.wait() == 3
+
+
+def test_a_terminal_that_ended_while_the_daemon_was_away_is_not_begun_anew(engine: World) -> None:
+    manager = engine.manager()
+    sandbox = manager.start("shell", image=IMAGE)
+    pty = sandbox.pty.attach("main")
+    pty.send("echo $$ > /tmp/pid; echo ready-$((6 * 7))\n")
+    seen = b""
+    while b"ready-42" not in seen:
+        seen += pty.read(timeout=LIMIT) or b""
+    also = sandbox.pty.attach("main")
+    kill_under(manager.client, pty._stream)
+    home = f"label=dev.abx.session.home={os.path.realpath(engine.root)}"
+    [container] = docker("ps", "-q", "--filter", home)
+    docker("exec", container, "sh", "-c", "kill -9 $(cat /tmp/pid)")
+    is_gone = "[ -d /proc/$(cat /tmp/pid) ] || echo gone"
+    until("the end of the shell", lambda: docker("exec", container, "sh", "-c", is_gone) or None)
+    # Who reads hears how it ended, and who types that it did: no other shell gets the keys.
+    assert pty.wait() == 137
+
+    def refused() -> Optional[bool]:
+        try:
+            also.send("touch /tmp/typed\n")
+        except ConnectionLostError:
+            return True
+        return None
+
+    until("word of the end", refused)
+    assert also.wait() == 137
+    assert manager.client.terminals("shell") == []
+    assert not docker("exec", container, "ls", "/tmp/typed")
 
 
 def test_a_reader_and_a_writer_are_connected_again_together(engine: World) -> None:

@@ -128,6 +128,18 @@ def test_a_command_without_input_is_followed_where_its_output_stopped() -> None:
     assert not fed.can_go_on(), "input that was on its way is lost"
 
 
+def test_a_terminal_is_followed_by_what_runs_on_it_and_not_by_its_name() -> None:
+    exchange = Exchange(opening("s", cmd=[], tty={}, attach=True, terminal="main", agent="usual", stdin=True))
+    assert not exchange.can_go_on(), "without an answer nobody knows what was begun"
+    exchange.answered(b'{"exec":"e","durable":true,"protocol":1}')
+    assert exchange.can_go_on(abx.ShuttingDownError("stopping"))
+    assert exchange.opening["follow"] == "e" and exchange.opening["attach"] is True
+    assert not {"terminal", "agent", "key"} & set(exchange.opening)
+    exchange.check_gone(abx.DaemonUnreachableError("away"))
+    with pytest.raises(abx.ConnectionLostError, match="cannot be followed any more: no such command"):
+        exchange.check_gone(abx.ExecNotFoundError("no such command"))
+
+
 def test_a_subscriber_knows_where_to_go_on_and_what_it_missed() -> None:
     following = Following(7, None, ["session."])
     assert following.params() == {"since": 7, "kinds": ["session."]}

@@ -277,6 +277,7 @@ class AsyncExecStream(AsyncClosing):
             except AbxError as error:
                 passing = isinstance(error, DaemonUnreachableError) or error.kind == "shutting_down"
                 if not passing or self._closed or time.monotonic() > deadline:
+                    self._exchange.check_gone(error)
                     raise
             await asyncio.sleep(FOLLOW_PAUSE)
 
@@ -325,7 +326,6 @@ class AsyncExecStream(AsyncClosing):
             if self._outgoing not in (None, broken):
                 return
             await self._take_rest()
-            # To connect to a terminal whose program has ended would begin another one.
             if self._closed or self._exchange.exit is not None or not self._exchange.can_go_on(error):
                 raise error
             await self._follow()

@@ -21,6 +21,12 @@ FOLLOW_PAUSE = 0.1
 #: One piece of output: ``stdout`` or ``stderr``, and its bytes.
 Chunk = Tuple[str, bytes]
 
+#: What an opening says of a command that is to be begun.
+_BEGINS = ("terminal", "agent", "key", "timeout_ms")
+
+#: What a daemon says of a command that is no more.
+_GONE = ("exec_not_found", "session_not_found", "wrong_state", "sandbox_lost")
+
 _NAMES = {_wire.STDOUT: "stdout", _wire.STDERR: "stderr"}
 
 
@@ -127,12 +133,19 @@ class Exchange:
             return "key" in self.opening
         if not self._durable:
             return False
-        if "terminal" not in self.opening:
-            self.opening = {**self.opening, "follow": self.exec_id}
-            self.opening.pop("timeout_ms", None)
-            self.opening.pop("key", None)
+        # By its id alone: what else names it would begin another where it has ended meanwhile.
+        self.opening = {key: value for key, value in self.opening.items() if key not in _BEGINS}
+        self.opening["follow"] = self.exec_id
         self.opening.update(stdout_from=self._have["stdout"], stderr_from=self._have["stderr"])
         return True
+
+    def check_gone(self, error: AbxError) -> None:
+        """Raises :class:`ConnectionLostError` where the daemon says with this that the command is no more."""
+        if self.exec_id and error.kind in _GONE:
+            raise ConnectionLostError(
+                f"the command cannot be followed any more: {error.message}",
+                hint=error.hint or f"abx exec wait {self.exec_id}",
+            ) from error
 
     def lost(self) -> ConnectionLostError:
         """What to raise where it ends here."""

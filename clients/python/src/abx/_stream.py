@@ -173,6 +173,7 @@ class ExecStream(Closing):
             except AbxError as error:
                 passing = isinstance(error, DaemonUnreachableError) or error.kind == "shutting_down"
                 if not passing or self._closed or time.monotonic() > deadline:
+                    self._exchange.check_gone(error)
                     raise
             time.sleep(FOLLOW_PAUSE)
 
@@ -232,7 +233,6 @@ class ExecStream(Closing):
             if self._socket not in (None, broken):
                 return
             self._take_rest()
-            # To connect to a terminal whose program has ended would begin another one.
             if self._closed or self._exchange.exit is not None or not self._exchange.can_go_on(error):
                 raise error
             self._follow()

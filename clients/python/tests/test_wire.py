@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator
+from typing import Any, Callable, Dict, Iterator, Optional
 
 import pytest
 
@@ -23,6 +23,7 @@ import abx
 from abx import _calls, _paths, _wire, errors
 from abx._connection import check_protocol
 from abx._exchange import Exchange, opening
+from abx._link import Link
 from abx.events import Following
 from conftest import LIMIT, until
 
@@ -404,6 +405,149 @@ def test_a_daemon_that_does_not_answer_is_waited_for_as_long_as_any_call() -> No
         assert time.monotonic() - began < 15
     shutil.rmtree(directory)
     assert unheard.value.hint == "abx daemon restart"
+
+
+@contextlib.contextmanager
+def silent(first: bytes) -> "Iterator[tuple[str, list[socket.socket]]]":
+    """A daemon that opens a stream, says this and breaks off, and to later connections says nothing. Gives
+    those that are there.
+    """
+    made_ones: "list[socket.socket]" = []
+
+    def serve(made: socket.socket) -> None:
+        made_ones.append(made)
+        if len(made_ones) == 1:
+            with made:
+                made.recv(65536)
+                made.sendall(b'{"exec":"e","durable":true,"protocol":1}\n' + first)
+
+    with listening(serve) as path:
+        yield path, made_ones
+
+
+def is_ended(made: socket.socket) -> Optional[bool]:
+    """Whether the other side has ended a connection, after what it said."""
+    made.settimeout(LIMIT)
+    while made.recv(65536):
+        pass
+    return True
+
+
+def test_who_reads_for_so_long_waits_no_longer_for_a_daemon_that_says_nothing() -> None:
+    with silent(b"") as (path, made):
+        stream = abx.Client(socket=path, autostart=False).exec("a", ["true"])
+        began = time.monotonic()
+        for _ in range(3):
+            with pytest.raises(TimeoutError, match="no output came in time"):
+                stream.read(timeout=0.2)
+        assert len(made) == 2, "each goes on with the connection that the one before began"
+        reader = threading.Thread(target=lambda: pytest.raises(abx.ConnectionLostError, stream.read))
+        reader.start()
+        until("the reader to wait", lambda: stream._receiving.locked() or None)
+        with pytest.raises(TimeoutError, match="another thread reads"):
+            stream.read(timeout=0.2)
+        assert time.monotonic() - began < 15
+        stream.close()
+        reader.join(LIMIT)
+        assert not reader.is_alive()
+        assert is_ended(made[1])
+
+
+def test_a_stream_that_is_closed_while_it_connects_again_stays_closed() -> None:
+    with silent(_wire.frame(_wire.STDOUT, b"one")) as (path, made):
+        stream = abx.Client(socket=path, autostart=False).exec("a", ["true"])
+        failures: "list[BaseException]" = []
+
+        def read() -> None:
+            try:
+                for _ in stream:
+                    pass
+            except abx.ConnectionLostError as error:
+                failures.append(error)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        until("the second connection", lambda: len(made) == 2 or None)
+        stream.close()
+        reader.join(LIMIT)
+        assert len(failures) == 1 and is_ended(made[1])
+
+    async def ask(path: str, made: "list[socket.socket]") -> None:
+        async with abx.AsyncClient(socket=path, autostart=False) as client:
+            stream = await client.exec("a", ["true"])
+            assert await stream.read() == ("stdout", b"one")
+            reading = asyncio.ensure_future(stream.read())
+            while len(made) < 2:
+                await asyncio.sleep(0.01)
+            stream.close()
+            with pytest.raises(abx.ConnectionLostError):
+                await reading
+            await asyncio.get_running_loop().run_in_executor(None, is_ended, made[1])
+
+    with silent(_wire.frame(_wire.STDOUT, b"one")) as (path, made):
+        asyncio.run(asyncio.wait_for(ask(path, made), LIMIT))
+
+
+def test_an_opening_is_waited_for_as_long_as_any_call() -> None:
+    async def ask(path: str) -> None:
+        async with abx.AsyncClient(socket=path, autostart=False, timeout=0.3) as client:
+            await client.exec("a", ["true"])
+
+    with silent(b"") as (path, made):
+        with pytest.raises(abx.ConnectionLostError):
+            abx.Client(socket=path, autostart=False).exec("a", ["cat"], stdin=True).read()
+        assert len(made) == 1, "and to those after it, it says nothing"
+        client = abx.Client(socket=path, autostart=False, timeout=0.3)
+        with pytest.raises(abx.CallTimeoutError, match="the opening was not answered within 0.3 s"):
+            client.exec("a", ["true"])
+        with pytest.raises(abx.CallTimeoutError, match="the opening was not answered within 0.3 s"):
+            asyncio.run(asyncio.wait_for(ask(path), LIMIT))
+
+
+def test_a_link_keeps_its_number_as_long_as_somebody_is_about_to_use_it() -> None:
+    ours, theirs = socket.socketpair()
+    link = Link(ours)
+    number = ours.fileno()
+    with theirs, link.held() as made:
+        link.end()
+        assert theirs.recv(1) == b"", "it has ended"
+        with contextlib.ExitStack() as others:
+            numbers = {others.enter_context(socket.socket()).fileno() for _ in range(5)}
+        assert made.fileno() == number and number not in numbers
+        with pytest.raises(OSError):
+            link.held().__enter__()
+    assert ours.fileno() == -1
+
+
+def test_a_stream_that_is_closed_under_a_writer_keeps_its_number_until_that_has_ended() -> None:
+    held = threading.Event()
+
+    def serve(made: socket.socket) -> None:
+        with made:
+            made.recv(65536)
+            made.sendall(b'{"exec":"e","durable":false,"protocol":1}\n')
+            held.wait(LIMIT)
+
+    with listening(serve) as path:
+        stream = abx.Client(socket=path, autostart=False).exec("a", ["cat"], stdin=True)
+        link: Any = stream._socket
+        failures: "list[BaseException]" = []
+
+        def write() -> None:
+            try:
+                stream.write(b"x" * 64 * 1024 * 1024)
+            except abx.ConnectionLostError as error:
+                failures.append(error)
+
+        writer = threading.Thread(target=write)
+        with link.held():
+            writer.start()
+            until("the writer to be stuck", lambda: link._users == 2 or None)
+            stream.close()
+            writer.join(LIMIT)
+            assert len(failures) == 1 and link.fileno() >= 0
+        assert link.fileno() == -1
+        held.set()
 
 
 @pytest.mark.parametrize("wrong", [-5, 0.0001, "600", b"6", float("nan"), float("inf"), object()])

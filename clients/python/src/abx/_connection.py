@@ -6,30 +6,34 @@ import os
 import socket
 import subprocess
 import tempfile
+import threading
 import time
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, List, Mapping, Optional
 
 from . import _launch, _peer, _wire
+from ._link import Link
 from ._version import __version__
 from .errors import AbxError, CallTimeoutError, ConnectionLostError, ProtocolError
 from .models import Json
 
-_READ_BYTES = 256 * 1024
+#: How long a daemon may take to answer a greeting, for which it waits for nothing, in seconds. One that is
+#: about to be gone is greeted again meanwhile.
+GREET_LIMIT = 10.0
 
-#: How long a daemon that is about to be gone is greeted again, and the time between two greetings, in
-#: seconds.
-GREET_LIMIT, GREET_PAUSE = 10.0, 0.05
-
-#: How long a daemon may take to answer a greeting, for which it waits for nothing, in seconds.
-ANSWER_LIMIT = 30.0
+#: Time between two greetings, in seconds.
+GREET_PAUSE = 0.05
 
 
-def connect(place: _launch.Place) -> socket.socket:
-    """A connection to the daemon, which is started if none listens and that is wanted.
+def connect(
+    place: _launch.Place, limit: Optional[float] = None, start_limit: Optional[float] = None
+) -> socket.socket:
+    """A connection to the daemon, which is started if none listens and that is wanted. Connecting takes at
+    most ``limit`` seconds, and to have it started ``start_limit``.
 
-    Raises :class:`DaemonUnreachableError`, also where what listens there is another user's.
+    Raises :class:`DaemonUnreachableError`, also where what listens there is another user's, and TimeoutError
+    where the start takes longer.
     """
-    made = _reach(place)
+    made = _reach(place, limit, start_limit)
     try:
         _peer.check(made, place.path)
     except BaseException:
@@ -38,28 +42,55 @@ def connect(place: _launch.Place) -> socket.socket:
     return made
 
 
-def _reach(place: _launch.Place) -> socket.socket:
+def _reach(place: _launch.Place, limit: Optional[float], start_limit: Optional[float]) -> socket.socket:
     path = place.path
     try:
-        return _connect_once(path)
+        return _connect_once(path, limit)
     except OSError as error:
         if not _launch.is_absent(error):
             raise _launch.cannot_connect(path, error) from error
-    start_daemon(place)
+    if start_limit is None:
+        start_daemon(place)
+    else:
+        _start_within(place, start_limit)
     try:
-        return _connect_once(path)
+        return _connect_once(path, limit)
     except OSError as error:
         raise _launch.cannot_connect(path, error) from error
 
 
-def _connect_once(path: str) -> socket.socket:
+def _connect_once(path: str, limit: Optional[float]) -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        made.settimeout(limit)
         made.connect(path)
+        made.settimeout(None)
     except BaseException:
         made.close()
         raise
     return made
+
+
+def _start_within(place: _launch.Place, limit: float) -> None:
+    """Has the daemon started, and waits so long for it; the start goes on all the same.
+
+    Raises TimeoutError, and as :func:`start_daemon` does.
+    """
+    failures: List[BaseException] = []
+
+    def start() -> None:
+        try:
+            start_daemon(place)
+        except BaseException as error:
+            failures.append(error)
+
+    starting = threading.Thread(target=start, name="abx daemon start", daemon=True)
+    starting.start()
+    starting.join(limit)
+    if starting.is_alive():
+        raise TimeoutError("the daemon is being started")
+    for failure in failures:
+        raise failure
 
 
 def start_daemon(place: _launch.Place) -> None:
@@ -95,12 +126,19 @@ class Connection:
         """Connects and greets, for which the daemon may take so many seconds."""
         self._number = 0
         self.pid = os.getpid()
-        deadline = time.monotonic() + GREET_LIMIT
+        allowed = greet_limit(limit)
+        deadline: Optional[float] = None
         while True:
-            self._socket = connect(place)
+            self._link = Link(connect(place, allowed))
             self._lines = _wire.LineBuffer()
+            # To start a daemon takes time of its own.
+            deadline = deadline or time.monotonic() + allowed
             try:
-                return check_protocol(self.call("daemon.hello", greeting(client), answer_limit(limit)))
+                left = max(deadline - time.monotonic(), GREET_PAUSE)
+                return check_protocol(self.call("daemon.hello", greeting(client), left))
+            except CallTimeoutError:
+                self.close()
+                raise unanswered("daemon.hello", allowed) from None
             except AbxError as error:
                 self.close()
                 if not is_leaving(error) or time.monotonic() > deadline:
@@ -125,8 +163,10 @@ class Connection:
         self._number += 1
         deadline = None if limit is None else time.monotonic() + limit
         try:
-            self._socket.settimeout(limit)
-            self._socket.sendall(_wire.request(self._number, method, params))
+            with self._link.held() as made:
+                made.settimeout(limit)
+                made.sendall(_wire.request(self._number, method, params))
+                made.settimeout(None)
             while True:
                 answer = self.receive(deadline)
                 if answer.get("id") == self._number:
@@ -139,7 +179,7 @@ class Connection:
             raise lost(method) from error
         except AbxError:
             raise
-        except socket.timeout:
+        except (socket.timeout, TimeoutError):
             raise unanswered(method, limit) from None
         except OSError as error:
             raise lost(method) from error
@@ -147,20 +187,13 @@ class Connection:
     def receive(self, deadline: Optional[float] = None) -> Json:
         """The next message.
 
-        Raises ``socket.timeout``, and :class:`ConnectionLostError` at the end.
+        Raises TimeoutError, and :class:`ConnectionLostError` at the end.
         """
         while True:
             text = self._lines.next()
             if text is not None:
                 return _wire.message(text)
-            if deadline is not None:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise socket.timeout("timed out")
-                self._socket.settimeout(left)
-            else:
-                self._socket.settimeout(None)
-            data = self._socket.recv(_READ_BYTES)
+            data = self._link.receive(deadline)
             if not data:
                 raise ConnectionLostError("the daemon closed the connection", hint="abx daemon status")
             self._lines.feed(data)
@@ -170,29 +203,22 @@ class Connection:
         if self.pid != os.getpid():
             return False
         try:
-            self._socket.settimeout(0)
-            self._socket.recv(1, socket.MSG_PEEK)
+            with self._link.held() as made:
+                made.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except (BlockingIOError, InterruptedError):
             return True
         except OSError:
             pass
         return False
 
-    def shut(self) -> None:
-        """Ends it under whoever waits on it, in another thread."""
-        try:
-            self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
-
     def close(self) -> None:
-        """Closes it."""
-        self._socket.close()
+        """Closes it, also under whoever waits on it in another thread."""
+        self._link.end()
 
     def __del__(self) -> None:
         # Connections that a client keeps go with it, without a warning for those who never close one.
-        if hasattr(self, "_socket"):
-            self._socket.close()
+        if hasattr(self, "_link"):
+            self._link.end()
 
 
 def greeting(client: str) -> Json:
@@ -200,20 +226,20 @@ def greeting(client: str) -> Json:
     return {"client": client, "version": __version__, "protocol": _wire.PROTOCOL}
 
 
-def answer_limit(limit: Optional[float]) -> float:
+def greet_limit(limit: Optional[float]) -> float:
     """How long a greeting may take where a call may take so long."""
-    return ANSWER_LIMIT if limit is None else min(limit, ANSWER_LIMIT)
+    return GREET_LIMIT if limit is None else min(limit, GREET_LIMIT)
 
 
 def unanswered(method: str, limit: Optional[float]) -> CallTimeoutError:
     """A call that was not answered in time."""
     if method == "daemon.hello":
         return CallTimeoutError(
-            f"the daemon did not answer within {limit:g} s; nothing was asked of it yet",
+            f"the daemon did not answer within {round(limit or 0, 3):g} s; nothing was asked of it yet",
             hint="abx daemon restart",
         )
     return CallTimeoutError(
-        f"{method} was not answered within {limit:g} s; what it began goes on",
+        f"{method} was not answered within {round(limit or 0, 3):g} s; what it began goes on",
         hint="abx ls shows how it stands",
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import threading
 import time
@@ -11,12 +10,22 @@ from typing import Any, Deque, Iterator, Mapping, Optional, Tuple
 
 from . import _launch, _wire
 from ._closing import Closing
-from ._connection import connect
+from ._connection import connect, unanswered
 from ._exchange import FOLLOW_LIMIT, FOLLOW_PAUSE, Chunk, Exchange
+from ._link import Link
 from .errors import AbxError, ConnectionLostError, DaemonUnreachableError
 from .models import PtySize
 
-_READ_BYTES = 256 * 1024
+#: Least time that a connection may take to be made, in seconds: it is there at once, or does not come.
+_CONNECT_LEAST = 0.1
+
+
+class _Half:
+    """A connection on which the opening is sent and not answered yet."""
+
+    def __init__(self, made: socket.socket) -> None:
+        self.link = Link(made)
+        self.lines = _wire.LineBuffer()
 
 
 class ExecStream(Closing):
@@ -27,21 +36,28 @@ class ExecStream(Closing):
     daemon, by whoever reads or writes first.
     """
 
-    def __init__(self, place: _launch.Place, exchange: Exchange) -> None:
+    def __init__(self, place: _launch.Place, exchange: Exchange, limit: Optional[float] = None) -> None:
+        """Opens it, which may take so many seconds."""
         self._place = place
         self._exchange = exchange
         self._sending = threading.Lock()
         # Held by who takes what comes, or connects anew: both change what the next frame is.
         self._receiving = threading.Lock()
         self._taken: Deque[Chunk] = deque()
-        self._closed = False
-        self._socket: Optional[socket.socket] = None
+        self._closed = threading.Event()
+        self._socket: Optional[Link] = None
+        self._half: Optional[_Half] = None
+        # Until when a lost command is looked for.
+        self._patience: Optional[float] = None
         try:
-            self._open()
-        except ConnectionLostError as error:
-            if not exchange.can_go_on(error):
+            self._open(None if limit is None else time.monotonic() + limit)
+        except AbxError as error:
+            if not isinstance(error, ConnectionLostError) or not exchange.can_go_on(error):
                 raise
             self._follow()
+        except TimeoutError:
+            self.close()
+            raise unanswered("the opening", limit) from None
 
     @property
     def id(self) -> str:
@@ -79,22 +95,12 @@ class ExecStream(Closing):
         Raises TimeoutError where none comes in time, and what ends the stream otherwise.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self._receiving:
-            if self._taken:
-                return self._taken.popleft()
-            while self._exchange.exit is None:
-                try:
-                    chunk = self._step(deadline)
-                except AbxError as error:
-                    if self._closed or not self._exchange.can_go_on(error):
-                        self.close()
-                        raise
-                    self._follow()
-                    continue
-                if chunk is not None:
-                    return chunk
-            self._drop()
-        return None
+        if not self._receiving.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
+            raise TimeoutError("another thread reads")
+        try:
+            return self._read(deadline)
+        finally:
+            self._receiving.release()
 
     def __iter__(self) -> Iterator[Chunk]:
         while True:
@@ -134,48 +140,110 @@ class ExecStream(Closing):
 
     def close(self) -> None:
         """Closes the connection."""
-        self._closed = True
+        # In this order: who makes another one meanwhile finds either this, or has it ended here.
+        self._closed.set()
         self._drop()
 
-    def _open(self) -> None:
-        made = connect(self._place)
+    def _read(self, deadline: Optional[float]) -> Optional[Chunk]:
+        if self._taken:
+            return self._taken.popleft()
+        while self._exchange.exit is None:
+            try:
+                chunk = self._step(deadline)
+            except AbxError as error:
+                if self._closed.is_set() or not self._exchange.can_go_on(error):
+                    self.close()
+                    raise
+                self._follow(deadline)
+                continue
+            if chunk is not None:
+                return chunk
+        self._drop()
+        return None
+
+    def _open(self, deadline: Optional[float] = None) -> None:
+        """Has another connection. What is under way when the time is up goes on when this is called again.
+
+        Raises TimeoutError, and what the daemon refuses it with.
+        """
+        half = self._half or self._begin(deadline)
         try:
-            made.sendall(self._exchange.hello())
-            lines = _wire.LineBuffer()
             while True:
-                text = lines.next()
+                text = half.lines.next()
                 if text is not None:
                     break
-                data = made.recv(_READ_BYTES)
+                data = half.link.receive(deadline)
                 if not data:
                     raise ConnectionLostError("the daemon closed the connection", hint="abx daemon logs")
-                lines.feed(data)
+                half.lines.feed(data)
             self._exchange.answered(text)
         except AbxError:
-            made.close()
+            self._drop()
             raise
+        except TimeoutError:
+            raise
+        except OSError as error:
+            self._drop()
+            raise self._exchange.lost() from error
+        except BaseException:
+            self._drop()
+            raise
+        self._frames = _wire.FrameBuffer()
+        self._frames.feed(half.lines.rest())
+        self._socket, self._half = half.link, None
+        self._check_open()
+
+    def _begin(self, deadline: Optional[float]) -> _Half:
+        hello = self._exchange.hello()
+        left = None if deadline is None else max(_CONNECT_LEAST, deadline - time.monotonic())
+        made = connect(self._place, left, left)
+        try:
+            made.settimeout(left)
+            made.sendall(hello)
+            made.settimeout(None)
         except OSError as error:
             made.close()
             raise self._exchange.lost() from error
         except BaseException:
             made.close()
             raise
-        self._frames = _wire.FrameBuffer()
-        self._frames.feed(lines.rest())
-        self._socket = made
+        self._half = _Half(made)
+        self._check_open()
+        return self._half
 
-    def _follow(self) -> None:
-        self._drop()
-        deadline = time.monotonic() + FOLLOW_LIMIT
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            self._drop()
+            raise self._exchange.lost()
+
+    def _follow(self, deadline: Optional[float] = None) -> None:
+        """Has the command on another connection.
+
+        Raises TimeoutError where there is none in time, after which it may be called again.
+        """
+        if self._patience is None:
+            self._drop()
+            self._patience = time.monotonic() + FOLLOW_LIMIT
+        patience = self._patience
         while True:
+            failure: AbxError = self._exchange.lost()
             try:
-                return self._open()
+                self._open(patience if deadline is None else min(patience, deadline))
+                self._patience = None
+                return
             except AbxError as error:
+                failure = error
                 passing = isinstance(error, DaemonUnreachableError) or error.kind == "shutting_down"
-                if not passing or self._closed or time.monotonic() > deadline:
-                    self._exchange.check_gone(error)
-                    raise
-            time.sleep(FOLLOW_PAUSE)
+            except TimeoutError:
+                passing = True
+            if not passing or self._closed.is_set() or time.monotonic() > patience:
+                self._drop()
+                self._patience = None
+                self._exchange.check_gone(failure)
+                raise failure
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError("no output came in time")
+            self._closed.wait(FOLLOW_PAUSE)
 
     def _step(self, deadline: Optional[float]) -> Optional[Chunk]:
         frame = self._frames.next()
@@ -184,15 +252,9 @@ class ExecStream(Closing):
         if self._socket is None:
             raise self._exchange.lost()
         try:
-            if deadline is not None:
-                left = max(0.0, deadline - time.monotonic())
-                poll = select.poll()
-                poll.register(self._socket, select.POLLIN)
-                if not poll.poll(left * 1000):
-                    raise TimeoutError("no output came in time")
-            data = self._socket.recv(_READ_BYTES)
+            data = self._socket.receive(deadline)
         except TimeoutError:
-            raise
+            raise TimeoutError("no output came in time") from None
         except (OSError, ValueError) as error:
             raise self._exchange.lost() from error
         if not data:
@@ -209,15 +271,16 @@ class ExecStream(Closing):
                 self._mend(made, error)
             self._put(self._socket, frame)
 
-    def _put(self, made: Optional[socket.socket], frame: bytes) -> None:
-        if made is None:
+    def _put(self, link: Optional[Link], frame: bytes) -> None:
+        if link is None:
             raise self._exchange.lost()
         try:
-            made.sendall(frame)
+            with link.held() as made:
+                made.sendall(frame)
         except OSError as error:
             raise self._exchange.lost() from error
 
-    def _mend(self, broken: Optional[socket.socket], error: ConnectionLostError) -> None:
+    def _mend(self, broken: Optional[Link], error: ConnectionLostError) -> None:
         """Has another connection than ``broken``: that of who reads, or a new one where nobody does.
 
         Raises ``error`` where there is none to be had.
@@ -225,7 +288,7 @@ class ExecStream(Closing):
         if self._exchange.fed:
             raise error
         while not self._receiving.acquire(timeout=FOLLOW_PAUSE):
-            if self._closed:
+            if self._closed.is_set():
                 raise error
             if self._socket not in (None, broken):
                 return
@@ -233,7 +296,11 @@ class ExecStream(Closing):
             if self._socket not in (None, broken):
                 return
             self._take_rest()
-            if self._closed or self._exchange.exit is not None or not self._exchange.can_go_on(error):
+            if (
+                self._closed.is_set()
+                or self._exchange.exit is not None
+                or not self._exchange.can_go_on(error)
+            ):
                 raise error
             self._follow()
         finally:
@@ -243,7 +310,7 @@ class ExecStream(Closing):
         """Keeps what came before the connection ended for who reads next."""
         while self._socket is not None:
             try:
-                data = self._socket.recv(_READ_BYTES, socket.MSG_DONTWAIT)
+                data = self._socket.receive(time.monotonic())
             except OSError:
                 break
             if not data:
@@ -252,10 +319,9 @@ class ExecStream(Closing):
         self._exchange.take_rest(self._frames, self._taken)
 
     def _drop(self) -> None:
-        made, self._socket = self._socket, None
-        if made is not None:
-            try:
-                made.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-            made.close()
+        link, half = self._socket, self._half
+        self._socket, self._half = None, None
+        if link is not None:
+            link.end()
+        if half is not None:
+            half.link.end()

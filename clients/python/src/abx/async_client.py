@@ -47,7 +47,7 @@ class AsyncClient(AsyncClosing):
 
     The daemon is started where none listens, unless ``autostart`` is off. ``home`` and ``socket`` are those
     of ``abx --home`` and ``--socket``; ``program`` is the program ``abx`` if it is not on PATH. ``timeout``
-    limits how long any call may wait for its answer, in seconds. A call that is cancelled leaves what it
+    limits how long any call, and what opens a stream, may wait for its answer, in seconds. A call that is cancelled leaves what it
     began going on.
     """
 
@@ -385,7 +385,7 @@ class AsyncClient(AsyncClosing):
 
     async def open_stream(self, first: Json) -> AsyncExecStream:
         """A raw stream with this opening, under this client's name."""
-        return await AsyncExecStream.open(self.place, Exchange({"client": self.name, **first}))
+        return await AsyncExecStream.open(self.place, Exchange({"client": self.name, **first}), self.timeout)
 
     # Files
 

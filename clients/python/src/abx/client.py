@@ -53,7 +53,7 @@ class Client(Closing):
 
     The daemon is started where none listens, unless ``autostart`` is off. ``home`` and ``socket`` are those
     of ``abx --home`` and ``--socket``; ``program`` is the program ``abx`` if it is not on PATH. ``timeout``
-    limits how long any call may wait for its answer, in seconds.
+    limits how long any call, and what opens a stream, may wait for its answer, in seconds.
     """
 
     def __init__(
@@ -380,7 +380,7 @@ class Client(Closing):
 
     def open_stream(self, first: Json) -> ExecStream:
         """A raw stream with this opening, under this client's name."""
-        return ExecStream(self.place, Exchange({"client": self.name, **first}))
+        return ExecStream(self.place, Exchange({"client": self.name, **first}), self.timeout)
 
     # Files
 

@@ -186,7 +186,7 @@ class EventStream(Closing):
         self._closed.set()
         connection = self._connection
         if connection is not None:
-            connection.shut()
+            connection.close()
 
     def __exit__(
         self,

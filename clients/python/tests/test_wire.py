@@ -550,6 +550,102 @@ def test_a_stream_that_is_closed_under_a_writer_keeps_its_number_until_that_has_
         held.set()
 
 
+@contextlib.contextmanager
+def mute(greets: int) -> "Iterator[tuple[str, list[socket.socket]]]":
+    """A daemon that takes a subscription, and after so many greetings says nothing to any connection. The
+    first breaks off. Gives the connections.
+    """
+    made_ones: "list[socket.socket]" = []
+
+    def serve(made: socket.socket) -> None:
+        made_ones.append(made)
+        number = len(made_ones)
+        if number > greets:
+            return
+        lines = made.makefile("rwb")
+        for text in lines:
+            request = json.loads(text)
+            if number > 1 and request["method"] != "daemon.hello":
+                continue
+            answer = {"jsonrpc": "2.0", "id": request["id"], "result": {"protocol": 1}}
+            if request["method"] == "event.subscribe":
+                answer["result"] = 1
+            lines.write(json.dumps(answer).encode() + b"\n")
+            if request["method"] == "event.subscribe":
+                event = {"subscription": 1, "seq": 5, "at": "", "kind": "subscribed", "data": {}}
+                told = {"jsonrpc": "2.0", "method": "event", "params": event}
+                lines.write(json.dumps(told).encode() + b"\n")
+                lines.flush()
+                made.shutdown(socket.SHUT_RDWR)
+                return
+            lines.flush()
+
+    with listening(serve) as path:
+        yield path, made_ones
+
+
+@pytest.mark.parametrize("greets", [1, 1000])
+def test_limits_of_a_subscriber_hold_against_a_daemon_that_says_nothing(greets: int) -> None:
+    with mute(greets) as (path, made):
+        began = time.monotonic()
+        client = abx.Client(socket=path, autostart=False)
+        with client.events(reconnect=1.5) as events:
+            assert [events.next(timeout=each) for each in (0.3, 0, 0.3)] == [None] * 3
+            with pytest.raises((abx.CallTimeoutError, abx.ConnectionLostError)):
+                while True:
+                    events.next(timeout=0.3)
+        assert 1.5 <= time.monotonic() - began < 8, "the time counts on from one call to the next"
+        with pytest.raises(abx.CallTimeoutError, match="within 0.3 s"):
+            abx.Client(socket=path, autostart=False, timeout=0.3).events()
+
+    async def ask(path: str) -> None:
+        async with abx.AsyncClient(socket=path, autostart=False) as client:
+            async with client.events(reconnect=1.5) as events:
+                with pytest.raises((abx.CallTimeoutError, abx.ConnectionLostError)):
+                    while True:
+                        await asyncio.wait({reading := asyncio.ensure_future(events.next())}, timeout=0.3)
+                        if reading.done():
+                            reading.result()
+                        reading.cancel()
+        async with abx.AsyncClient(socket=path, autostart=False, timeout=0.3) as client:
+            with pytest.raises(abx.CallTimeoutError, match="within 0.3 s"):
+                await client.events().open()
+
+    with mute(greets) as (path, made):
+        began = time.monotonic()
+        asyncio.run(asyncio.wait_for(ask(path), LIMIT))
+        assert time.monotonic() - began < 8
+
+
+@pytest.mark.parametrize("greets", [1, 1000])
+def test_events_that_are_closed_while_they_are_subscribed_to_again_stay_closed(greets: int) -> None:
+    with mute(greets) as (path, made):
+        events = abx.Client(socket=path, autostart=False).events()
+        found: "list[object]" = []
+        reader = threading.Thread(target=lambda: found.append(events.next()))
+        reader.start()
+        until("the second connection", lambda: len(made) == 2 or None)
+        began = time.monotonic()
+        events.close()
+        reader.join(LIMIT)
+        assert found == [None] and time.monotonic() - began < 5
+        assert greets > 1 or is_ended(made[1])
+
+    async def ask(path: str, made: "list[socket.socket]") -> None:
+        async with abx.AsyncClient(socket=path, autostart=False) as client:
+            events = await client.events().open()
+            reading = asyncio.ensure_future(events.next())
+            while len(made) < 2:
+                await asyncio.sleep(0.01)
+            events.close()
+            assert await asyncio.wait_for(reading, 5) is None
+            if greets == 1:
+                await asyncio.get_running_loop().run_in_executor(None, is_ended, made[1])
+
+    with mute(greets) as (path, made):
+        asyncio.run(asyncio.wait_for(ask(path, made), LIMIT))
+
+
 @pytest.mark.parametrize("wrong", [-5, 0.0001, "600", b"6", float("nan"), float("inf"), object()])
 def test_a_time_that_is_none_is_refused_before_anything_is_asked(wrong: Any) -> None:
     client = abx.Client(socket="/no/such/socket", autostart=False)

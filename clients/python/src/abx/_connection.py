@@ -122,8 +122,16 @@ def start_daemon(place: _launch.Place) -> None:
 class Connection:
     """A connection that carries one call at a time, and notifications beside it."""
 
-    def __init__(self, place: _launch.Place, client: str, limit: Optional[float] = None) -> None:
-        """Connects and greets, for which the daemon may take so many seconds."""
+    def __init__(
+        self,
+        place: _launch.Place,
+        client: str,
+        limit: Optional[float] = None,
+        made: Optional[Callable[["Connection"], None]] = None,
+    ) -> None:
+        """Connects and greets, for which the daemon may take so many seconds. ``made`` is given this before
+        each greeting, so that another thread may close it meanwhile.
+        """
         self._number = 0
         self.pid = os.getpid()
         allowed = greet_limit(limit)
@@ -133,6 +141,8 @@ class Connection:
             self._lines = _wire.LineBuffer()
             # To start a daemon takes time of its own.
             deadline = deadline or time.monotonic() + allowed
+            if made is not None:
+                made(self)
             try:
                 left = max(deadline - time.monotonic(), GREET_PAUSE)
                 return check_protocol(self.call("daemon.hello", greeting(client), left))

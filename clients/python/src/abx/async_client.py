@@ -47,8 +47,8 @@ class AsyncClient(AsyncClosing):
 
     The daemon is started where none listens, unless ``autostart`` is off. ``home`` and ``socket`` are those
     of ``abx --home`` and ``--socket``; ``program`` is the program ``abx`` if it is not on PATH. ``timeout``
-    limits how long any call, and what opens a stream, may wait for its answer, in seconds. A call that is cancelled leaves what it
-    began going on.
+    limits how long any call, and what opens a stream, may wait for its answer, in seconds. A call
+    that is cancelled leaves what it began going on.
     """
 
     def __init__(
@@ -445,7 +445,7 @@ class AsyncClient(AsyncClosing):
         missed. A daemon that goes away is waited for, ``reconnect`` seconds long (None for ever), and events
         go on where they were.
         """
-        return AsyncEventStream(self.place, self.name, since, session, kinds, reconnect)
+        return AsyncEventStream(self.place, self.name, since, session, kinds, reconnect, self.timeout)
 
     async def history(
         self,

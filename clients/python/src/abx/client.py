@@ -439,7 +439,7 @@ class Client(Closing):
         It is subscribed when this returns: nothing that happens afterwards is missed. A daemon that goes away
         is waited for, ``reconnect`` seconds long (None for ever), and events go on where they were.
         """
-        return EventStream(self.place, self.name, since, session, kinds, reconnect)
+        return EventStream(self.place, self.name, since, session, kinds, reconnect, self.timeout)
 
     def history(
         self,

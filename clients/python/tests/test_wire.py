@@ -190,7 +190,7 @@ def fake(*answers: Dict[str, Any]) -> Iterator[str]:
     """A daemon that greets, and gives these answers to what it is asked next on each connection."""
 
     def serve(made: socket.socket) -> None:
-        with made, made.makefile("rwb") as lines:
+        with contextlib.suppress(BrokenPipeError), made, made.makefile("rwb") as lines:
             for answer in ({"result": {"protocol": 1}}, *answers):
                 asked = json.loads(lines.readline() or b"{}")
                 lines.write(json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), **answer}).encode() + b"\n")
@@ -644,6 +644,78 @@ def test_events_that_are_closed_while_they_are_subscribed_to_again_stay_closed(g
 
     with mute(greets) as (path, made):
         asyncio.run(asyncio.wait_for(ask(path, made), LIMIT))
+
+
+def test_a_screen_is_its_lines_and_knows_how_it_stands() -> None:
+    told = {
+        "lines": ["old", "$ "],
+        "scrollback": 1,
+        "size": {"cols": 80, "rows": 24},
+        "cursor": {"column": 2, "row": 0, "visible": True},
+        "alternate": True,
+        "title": "vi",
+    }
+    with fake({"result": told}) as path:
+        screen = abx.Client(socket=path, autostart=False).terminal_peek("a")
+    assert screen == ["old", "$ "] and isinstance(screen, list)
+    assert (screen.scrollback, screen.size, screen.title, screen.alternate) == (
+        1,
+        abx.PtySize(24, 80),
+        "vi",
+        True,
+    )
+    assert screen.cursor == abx.Cursor(row=0, column=2, visible=True)
+    again = pickle.loads(pickle.dumps(screen))
+    assert (again, again.title) == (screen, "vi")
+
+
+def test_an_answer_that_is_nested_without_end_is_a_protocol_error() -> None:
+    def serve(made: socket.socket) -> None:
+        with made:
+            made.recv(65536)
+            made.sendall(b"[" * 200_000 + b"\n")
+
+    async def ask(path: str) -> None:
+        async with abx.AsyncClient(socket=path, autostart=False) as client:
+            with pytest.raises(abx.ProtocolError, match="does not speak JSON"):
+                await client.info()
+            with pytest.raises(abx.ProtocolError, match="does not speak JSON"):
+                await client.exec("a", ["true"])
+
+    with listening(serve) as path:
+        client = abx.Client(socket=path, autostart=False)
+        with pytest.raises(abx.ProtocolError, match="does not speak JSON"):
+            client.info()
+        with pytest.raises(abx.ProtocolError, match="does not speak JSON"):
+            client.exec("a", ["true"])
+        asyncio.run(ask(path))
+    exchange = Exchange(opening("s", cmd=["x"]))
+    for payload in (b"[" * 200_000, b"[]", b"{}", b'{"exit_code":null}'):
+        with pytest.raises(abx.ProtocolError):
+            exchange.take(_wire.EXIT, payload)
+
+
+def test_text_that_is_no_unicode_is_refused_before_it_is_sent() -> None:
+    with fake({"result": None}) as path:
+        client = abx.Client(socket=path, autostart=False)
+        asks: "list[Callable[[], Any]]" = [
+            lambda: client.get("a\ud800b"),
+            lambda: client.read_file("a", os.fsdecode(b"/caf\xe9")),
+            lambda: client.exec("a", ["echo", "\udcff"]),
+        ]
+        for ask in asks:
+            with pytest.raises(abx.InvalidParamsError, match="half a character") as refused:
+                ask()
+            assert isinstance(refused.value, ValueError) and refused.value.code is None
+
+        async def also() -> None:
+            async with abx.AsyncClient(socket=path, autostart=False) as client:
+                with pytest.raises(abx.InvalidParamsError, match="half a character"):
+                    await client.get("a\ud800b")
+                with pytest.raises(abx.InvalidParamsError, match="half a character"):
+                    await client.exec("a", ["echo", "\udcff"])
+
+        asyncio.run(also())
 
 
 @pytest.mark.parametrize("wrong", [-5, 0.0001, "600", b"6", float("nan"), float("inf"), object()])

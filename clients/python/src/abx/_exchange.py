@@ -98,10 +98,13 @@ class Exchange:
             self._have[name] += len(payload)
             return name, payload
         if kind == _wire.EXIT:
-            said = json.loads(payload)
-            self.exit = int(said["exit_code"]), said.get("reason")
+            said = _wire.message(payload)
+            code = said.get("exit_code")
+            if not isinstance(code, int):
+                raise ProtocolError("the daemon sent an end without a code")
+            self.exit = code, said.get("reason")
         elif kind == _wire.ERROR:
-            raise from_wire(json.loads(payload))
+            raise from_wire(_wire.message(payload))
         return None
 
     def take_rest(self, frames: _wire.FrameBuffer, into: Deque[Chunk]) -> None:

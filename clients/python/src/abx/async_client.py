@@ -14,6 +14,7 @@ from ._calls import Call, MountLike, Path, PortLike
 from ._closing import AsyncClosing
 from ._exchange import Exchange, opening
 from ._output import Collector, OnProgress, progress
+from ._screen import Screen
 from ._tar import copy_in, copy_out, finished, pack, unpack
 from .async_events import AsyncEventStream
 from .client import Input, client_name
@@ -375,8 +376,8 @@ class AsyncClient(AsyncClosing):
         """Terminals that are open."""
         return await self._do(_calls.terminals(session))
 
-    async def terminal_peek(self, session: str, terminal: str = "main", *, scrollback: int = 0) -> List[str]:
-        """The lines that a terminal shows."""
+    async def terminal_peek(self, session: str, terminal: str = "main", *, scrollback: int = 0) -> Screen:
+        """The lines that a terminal shows, with its cursor, size and title."""
         return await self._do(_calls.terminal_peek(session, terminal, scrollback))
 
     async def terminal_close(self, session: str, terminal: str = "main") -> None:

@@ -13,6 +13,7 @@ from ._closing import Closing
 from ._connection import Connection
 from ._exchange import Exchange, opening
 from ._output import Collector, OnProgress, OnText, progress
+from ._screen import Screen
 from ._stream import ExecStream
 from ._tar import copy_in, copy_out, finished, pack, unpack
 from .errors import ConnectionLostError
@@ -370,8 +371,8 @@ class Client(Closing):
         """Terminals that are open."""
         return self._do(_calls.terminals(session))
 
-    def terminal_peek(self, session: str, terminal: str = "main", *, scrollback: int = 0) -> List[str]:
-        """The lines that a terminal shows."""
+    def terminal_peek(self, session: str, terminal: str = "main", *, scrollback: int = 0) -> Screen:
+        """The lines that a terminal shows, with its cursor, size and title."""
         return self._do(_calls.terminal_peek(session, terminal, scrollback))
 
     def terminal_close(self, session: str, terminal: str = "main") -> None:

@@ -62,8 +62,9 @@ With the session, and its attention before.")
 (defconst abx-client--max-socket 94
   "Longest path of a socket, in bytes; past it a short one is used.")
 
-(defconst abx-client--hello-limit 5
-  "How long the daemon may take to greet, in seconds; it does so at once.")
+(defconst abx-client--answer-limit 10
+  "How long the daemon may take to answer all that makes the link, in seconds.
+It does so at once.")
 
 (defconst abx-client--start-limit 20
   "How long the daemon may take to start, in seconds.
@@ -363,9 +364,11 @@ some, and a link without them would look alive and miss all that happens."
       (abx-client--refresh-soon))
      ((equal kind "lagged")
       ;; It is closed; another one goes on from what was seen.
-      (let ((connection abx-client--connection))
+      (let* ((connection abx-client--connection)
+             (timer (abx-client--limit connection)))
         (abx-client--subscribe
          (lambda (problem)
+           (cancel-timer timer)
            (when problem (abx-client--give-up connection problem)))))
       (abx-client--refresh-soon))
      (t
@@ -446,20 +449,23 @@ Whoever was connected once wants to be again."
     (abx-client--drop)
     (abx-client--failed problem)))
 
+(defun abx-client--limit (connection)
+  "A timer that gives up CONNECTION as one that does not answer."
+  (run-at-time abx-client--answer-limit nil
+               (lambda ()
+                 (abx-client--give-up
+                  connection
+                  (abx-client--failure "daemon_unreachable" "abxd does not answer"
+                                       "run: abx daemon restart")))))
+
 (defun abx-client--greet ()
   "Greet, follow events and get the list; then the link is ready."
   (let* ((connection abx-client--connection)
-         (timer (run-at-time abx-client--hello-limit nil
-                             (lambda ()
-                               (abx-client--give-up
-                                connection
-                                (abx-client--failure "daemon_unreachable" "abxd does not answer"
-                                                     "run: abx daemon restart"))))))
+         (timer (abx-client--limit connection)))
     (abx-client--send
      "daemon.hello"
      (list :client "emacs" :version abx-client-version :protocol abx-client-protocol)
      (lambda (err server)
-       (cancel-timer timer)
        (cond
         ((not (eq connection abx-client--connection)))
         (err (abx-client--give-up connection err))
@@ -482,6 +488,7 @@ Whoever was connected once wants to be again."
                (lambda (problem list)
                  (if problem
                      (abx-client--give-up connection problem)
+                   (cancel-timer timer)
                    (setq abx-client--pause (car abx-client--pauses)
                          abx-client--progress nil)
                    (abx-client--set-phase 'ready)

@@ -21,7 +21,7 @@ import pytest
 
 import abx
 from abx import _calls, _paths, _wire, errors
-from abx._connection import check_protocol
+from abx._connection import Retries, check_protocol
 from abx._exchange import Exchange, opening
 from abx._link import Link
 from abx.events import Following
@@ -716,6 +716,85 @@ def test_text_that_is_no_unicode_is_refused_before_it_is_sent() -> None:
                     await client.exec("a", ["echo", "\udcff"])
 
         asyncio.run(also())
+
+
+@contextlib.contextmanager
+def leaving(begun: object) -> "Iterator[tuple[str, list[str]]]":
+    """A daemon that refuses what it is asked on its first two connections as one that stops, and tells
+    whether that was begun. Gives what it was asked.
+    """
+    asked: "list[str]" = []
+    made_ones: "list[socket.socket]" = []
+    data = {"kind": "shutting_down", "begun": begun}
+    refusal: "dict[str, Any]" = {"error": {"code": 21, "message": "the daemon is stopping", "data": data}}
+
+    def serve(made: socket.socket) -> None:
+        made_ones.append(made)
+        number = len(made_ones)
+        with contextlib.suppress(OSError), made, made.makefile("rwb") as lines:
+            for text in lines:
+                if text == _wire.PREFACE:
+                    asked.append("stream")
+                    lines.readline()
+                    opened = {"exec": "e", "durable": False, "protocol": 1}
+                    lines.write(json.dumps(refusal if number < 3 else opened).encode() + b"\n")
+                    if number >= 3:
+                        lines.write(_wire.frame(_wire.EXIT, b'{"exit_code":4}'))
+                    return
+                request = json.loads(text)
+                answer: "dict[str, Any]" = {"result": {"protocol": 1}}
+                if request["method"] != "daemon.hello":
+                    asked.append(request["method"])
+                    answer = refusal if number < 3 else {"result": "done"}
+                lines.write(json.dumps({"jsonrpc": "2.0", "id": request["id"], **answer}).encode() + b"\n")
+                lines.flush()
+
+    with listening(serve) as path:
+        yield path, asked
+
+
+def test_what_a_daemon_that_stops_has_not_begun_is_asked_of_the_next() -> None:
+    with leaving(False) as (path, asked):
+        assert abx.Client(socket=path, autostart=False).call("session.stop", {"name": "a"}) == "done"
+        assert asked == ["session.stop"] * 3
+    with leaving(False) as (path, asked):
+        assert abx.Client(socket=path, autostart=False).exec("a", ["cat"], stdin=True).wait() == (4, None)
+        assert asked == ["stream"] * 3
+
+    async def ask(path: str) -> None:
+        async with abx.AsyncClient(socket=path, autostart=False) as client:
+            assert await client.call("session.stop", {"name": "a"}) == "done"
+
+    async def stream(path: str) -> None:
+        async with abx.AsyncClient(socket=path, autostart=False) as client:
+            assert await (await client.exec("a", ["cat"], stdin=True)).wait() == (4, None)
+
+    for work, what in ((ask, "session.stop"), (stream, "stream")):
+        with leaving(False) as (path, asked):
+            asyncio.run(asyncio.wait_for(work(path), LIMIT))
+            assert asked == [what] * 3
+
+
+@pytest.mark.parametrize("begun", [None, True])
+def test_what_a_daemon_that_stops_may_have_begun_is_not_asked_again(begun: object) -> None:
+    async def ask(path: str) -> None:
+        async with abx.AsyncClient(socket=path, autostart=False) as client:
+            with pytest.raises(abx.ShuttingDownError):
+                await client.stop("a")
+            with pytest.raises(abx.ShuttingDownError):
+                await client.exec("a", ["cat"], stdin=True)
+
+    with leaving(begun) as (path, asked):
+        with pytest.raises(abx.ShuttingDownError):
+            abx.Client(socket=path, autostart=False).stop("a")
+        with pytest.raises(abx.ShuttingDownError):
+            abx.Client(socket=path, autostart=False).exec("a", ["cat"], stdin=True)
+        assert asked == ["session.stop", "stream"]
+    with leaving(begun) as (path, asked):
+        asyncio.run(asyncio.wait_for(ask(path), LIMIT))
+        assert asked == ["session.stop", "stream"]
+    unbegun = abx.ShuttingDownError("stopping", data={"begun": False})
+    assert not Retries(False, 0.0).may_ask(unbegun), "it is not waited for longer than a call may take"
 
 
 @pytest.mark.parametrize("wrong", [-5, 0.0001, "600", b"6", float("nan"), float("inf"), object()])

@@ -13,7 +13,7 @@ from ._async_connection import Attempt, connect
 from ._closing import AsyncClosing
 from ._connection import unanswered
 from ._exchange import FOLLOW_LIMIT, FOLLOW_PAUSE, Chunk, Exchange
-from .errors import AbxError, ConnectionLostError, DaemonUnreachableError
+from .errors import AbxError, ConnectionLostError
 from .models import PtySize
 
 #: Bytes that are taken before they are wanted; past them the daemon waits, and with it the command.
@@ -146,7 +146,7 @@ class AsyncExecStream(AsyncClosing):
         try:
             await made._attempt.make(made._open(), limit)
         except AbxError as error:
-            if not isinstance(error, ConnectionLostError) or not exchange.can_go_on(error):
+            if not exchange.may_open(error):
                 raise
             await made._follow()
         except asyncio.TimeoutError:
@@ -288,7 +288,7 @@ class AsyncExecStream(AsyncClosing):
                 return await self._attempt.make(self._open(), max(0.0, patience - time.monotonic()))
             except AbxError as error:
                 failure = error
-                passing = isinstance(error, DaemonUnreachableError) or error.kind == "shutting_down"
+                passing = self._exchange.is_passing(error)
             except asyncio.TimeoutError:
                 passing = True
             if not passing or self._closed or time.monotonic() >= patience:

@@ -13,7 +13,13 @@ from typing import Any, Callable, List, Mapping, Optional
 from . import _launch, _peer, _wire
 from ._link import Link
 from ._version import __version__
-from .errors import AbxError, CallTimeoutError, ConnectionLostError, ProtocolError
+from .errors import (
+    AbxError,
+    CallTimeoutError,
+    ConnectionLostError,
+    ProtocolError,
+    ShuttingDownError,
+)
 from .models import Json
 
 #: How long a daemon may take to answer a greeting, for which it waits for nothing, in seconds. One that is
@@ -229,6 +235,29 @@ class Connection:
         # Connections that a client keeps go with it, without a warning for those who never close one.
         if hasattr(self, "_link"):
             self._link.end()
+
+
+class Retries:
+    """Whether a call that a daemon did not answer is made again, to the next one."""
+
+    def __init__(self, repeatable: bool, timeout: Optional[float]) -> None:
+        self._repeatable = repeatable
+        self._allowed = greet_limit(timeout)
+        self._deadline: Optional[float] = None
+        #: Seconds to wait before that.
+        self.pause = 0.0
+
+    def may_ask(self, error: AbxError) -> bool:
+        """Whether it is after this. Whose connection was lost is asked again once, if twice is as good."""
+        if isinstance(error, ShuttingDownError):
+            self.pause = GREET_PAUSE
+            now = time.monotonic()
+            # It may have waited for long before it was refused.
+            self._deadline = self._deadline or now + self._allowed
+            return error.is_unbegun and now < self._deadline
+        self.pause = 0.0
+        again, self._repeatable = self._repeatable, False
+        return again
 
 
 def greeting(client: str) -> Json:

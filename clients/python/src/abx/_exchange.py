@@ -9,7 +9,14 @@ from typing import Any, Deque, Dict, List, Mapping, Optional, Tuple
 
 from . import _wire
 from ._version import __version__
-from .errors import AbxError, ConnectionLostError, ProtocolError, ShuttingDownError, from_wire
+from .errors import (
+    AbxError,
+    ConnectionLostError,
+    DaemonUnreachableError,
+    ProtocolError,
+    ShuttingDownError,
+    from_wire,
+)
 from .models import Json, PtySize
 
 #: How long a lost command is looked for, in seconds: a daemon restarts in less.
@@ -141,6 +148,22 @@ class Exchange:
         self.opening["follow"] = self.exec_id
         self.opening.update(stdout_from=self._have["stdout"], stderr_from=self._have["stderr"])
         return True
+
+    def may_open(self, error: AbxError) -> bool:
+        """Whether what was not opened for this reason may be opened again."""
+        if isinstance(error, ShuttingDownError) and error.is_unbegun:
+            return True
+        return isinstance(error, ConnectionLostError) and self.can_go_on(error)
+
+    def is_passing(self, error: AbxError) -> bool:
+        """Whether an attempt that failed so may be made again: never where that could begin a second
+        command.
+        """
+        if isinstance(error, ShuttingDownError) and error.is_unbegun:
+            return True
+        if isinstance(error, (ShuttingDownError, ConnectionLostError)):
+            return bool(self.exec_id) or "key" in self.opening
+        return isinstance(error, DaemonUnreachableError)
 
     def check_gone(self, error: AbxError) -> None:
         """Raises :class:`ConnectionLostError` where the daemon says with this that the command is no more."""

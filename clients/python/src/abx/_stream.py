@@ -13,7 +13,7 @@ from ._closing import Closing
 from ._connection import connect, unanswered
 from ._exchange import FOLLOW_LIMIT, FOLLOW_PAUSE, Chunk, Exchange
 from ._link import Link
-from .errors import AbxError, ConnectionLostError, DaemonUnreachableError
+from .errors import AbxError, ConnectionLostError
 from .models import PtySize
 
 #: Least time that a connection may take to be made, in seconds: it is there at once, or does not come.
@@ -52,7 +52,7 @@ class ExecStream(Closing):
         try:
             self._open(None if limit is None else time.monotonic() + limit)
         except AbxError as error:
-            if not isinstance(error, ConnectionLostError) or not exchange.can_go_on(error):
+            if not exchange.may_open(error):
                 raise
             self._follow()
         except TimeoutError:
@@ -233,7 +233,7 @@ class ExecStream(Closing):
                 return
             except AbxError as error:
                 failure = error
-                passing = isinstance(error, DaemonUnreachableError) or error.kind == "shutting_down"
+                passing = self._exchange.is_passing(error)
             except TimeoutError:
                 passing = True
             if not passing or self._closed.is_set() or time.monotonic() > patience:

@@ -12,13 +12,14 @@ from ._async_connection import AsyncConnection
 from ._async_stream import AsyncExecStream
 from ._calls import Call, MountLike, Path, PortLike
 from ._closing import AsyncClosing
+from ._connection import Retries
 from ._exchange import Exchange, opening
 from ._output import Collector, OnProgress, progress
 from ._screen import Screen
 from ._tar import copy_in, copy_out, finished, pack, unpack
 from .async_events import AsyncEventStream
 from .client import Input, client_name
-from .errors import ConnectionLostError
+from .errors import ConnectionLostError, ShuttingDownError
 from .models import (
     CommandResult,
     DaemonInfo,
@@ -477,14 +478,18 @@ class AsyncClient(AsyncClosing):
         if on_progress is not None and op is not None:
             self._watched[op] = on_progress
         try:
-            for attempt in range(2):
+            retries = Retries(call.repeatable, self.timeout)
+            while True:
                 connection = await self._connected()
                 try:
                     return call.read(await connection.call(call.method, call.params, self.timeout))
-                except ConnectionLostError:
-                    if attempt or not call.repeatable:
+                except (ConnectionLostError, ShuttingDownError) as error:
+                    if not retries.may_ask(error):
                         raise
-            raise AssertionError("the second attempt returns or raises")
+                    if self._connection is connection:
+                        # Others may wait on it for what was begun.
+                        self._connection = None
+                await asyncio.sleep(retries.pause)
         finally:
             self._watched.pop(op or "", None)
 

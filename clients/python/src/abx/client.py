@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from typing import Any, List, Mapping, Optional, Sequence, TypeVar, Union
 
 from . import _calls, _launch
 from ._calls import Call, MountLike, Path, PortLike
 from ._closing import Closing
-from ._connection import Connection
+from ._connection import Connection, Retries
 from ._exchange import Exchange, opening
 from ._output import Collector, OnProgress, OnText, progress
 from ._screen import Screen
 from ._stream import ExecStream
 from ._tar import copy_in, copy_out, finished, pack, unpack
-from .errors import ConnectionLostError
+from .errors import ConnectionLostError, ShuttingDownError
 from .events import EventStream
 from .models import (
     CommandResult,
@@ -471,15 +472,15 @@ class Client(Closing):
             if told is not None and on_progress is not None:
                 on_progress(told)
 
-        for attempt in range(2):
+        retries = Retries(call.repeatable, self.timeout)
+        while True:
             connection = self._take()
             try:
                 answer = connection.call(call.method, call.params, self.timeout, event)
-            except ConnectionLostError:
+            except (ConnectionLostError, ShuttingDownError) as error:
                 connection.close()
-                if attempt or not call.repeatable:
+                if not retries.may_ask(error):
                     raise
-                continue
             except Exception as error:
                 # An answer leaves the connection as good as it was, and anything else does not.
                 self._give(connection) if getattr(error, "code", None) is not None else connection.close()
@@ -487,9 +488,10 @@ class Client(Closing):
             except BaseException:
                 connection.close()
                 raise
-            self._give(connection)
-            return call.read(answer)
-        raise AssertionError("the second attempt returns or raises")
+            else:
+                self._give(connection)
+                return call.read(answer)
+            time.sleep(retries.pause)
 
     def _take(self) -> Connection:
         while True:

@@ -231,6 +231,13 @@ No shell ever sees it."
   (cl-loop for (key value) on params by #'cddr
            when value append (list key value)))
 
+(defun abx-client--unbegun-p (data)
+  "Return non-nil if nothing was begun, by the DATA of an error.
+What is false comes as :json-false, and what is absent as nil."
+  (and (equal (plist-get data :kind) "shutting_down")
+       (plist-member data :begun)
+       (memq (plist-get data :begun) '(nil :json-false :false))))
+
 (defun abx-client--send (method params callback)
   "Call METHOD with PARAMS on the connection; CALLBACK gets (error result), once."
   (let* ((cell (list callback))
@@ -249,8 +256,13 @@ No shell ever sees it."
          :error-fn (lambda (err)
                      (let ((data (plist-get err :data)))
                        (funcall settle
-                                (if (eql (plist-get err :code) -1)
-                                    (abx-client--gone)
+                                (cond
+                                 ((eql (plist-get err :code) -1) (abx-client--gone))
+                                 ((abx-client--unbegun-p data)
+                                  (abx-client--failure "shutting_down"
+                                                       "abxd is stopping, and has begun nothing"
+                                                       "do it again: the next abxd is asked"))
+                                 (t
                                   (list :code (plist-get err :code)
                                         :kind (or (plist-get data :kind)
                                                   ;; JSON-RPC's own, without a kind of its own.
@@ -259,7 +271,7 @@ No shell ever sees it."
                                                   "internal")
                                         :message (plist-get err :message)
                                         :hint (plist-get data :hint)
-                                        :causes (plist-get data :causes)))
+                                        :causes (plist-get data :causes))))
                                 nil))))
       (error (ignore err)
              (funcall settle (abx-client--gone) nil)))))

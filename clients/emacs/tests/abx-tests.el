@@ -278,6 +278,22 @@ as :events come behind its answer."
         (funcall own each "0")))
     (should (eql heard 0))))
 
+(ert-deftest t-b8-what-a-daemon-that-stops-has-not-begun-is-said-in-one-plain-line ()
+  (let ((begun :false))
+    (t-with-pretender (lambda (method)
+                        (pcase method
+                          ("daemon.hello" '(:result (:server "abxd" :version "0.1.0" :protocol 1)))
+                          ("session.stop"
+                           `(:error (:code 21 :message "the daemon is stopping"
+                                     :data (:kind "shutting_down" :begun ,begun))))
+                          (_ '(:result []))))
+      (let ((err (car (t-call #'abx-stop "x"))))
+        (should (equal (plist-get err :kind) "shutting_down"))
+        (should (equal (plist-get err :message) "abxd is stopping, and has begun nothing"))
+        (should (string-match-p "do it again" (plist-get err :hint))))
+      (setq begun t)
+      (should (equal (plist-get (car (t-call #'abx-stop "x")) :message) "the daemon is stopping")))))
+
 (ert-deftest t-b8-a-daemon-without-events-is-asked-again-after-each-command ()
   (let ((lists 0))
     (t-with-pretender (lambda (method)

@@ -198,6 +198,27 @@ h.test('a socket of another user, or in a directory of another, gets nothing', f
   stop()
 end)
 
+h.test('what a daemon that stops has not begun is said in one plain line', function()
+  local begun = false
+  local path, stop = pretend('leaving', function(request)
+    if request.method == 'daemon.hello' then
+      return { result = { server = 'abxd', version = '0.1.0', protocol = 1, pid = 1, home = '/' } }
+    elseif request.method == 'session.stop' then
+      local data = { kind = 'shutting_down', begun = begun }
+      return { error = { code = 21, message = 'the daemon is stopping', data = data } }
+    end
+    return { result = {} }
+  end)
+  setup({ socket = path })
+  local err = h.call(abx.stop, 'x')
+  h.equal(err.kind, 'shutting_down')
+  h.equal(err.message, 'abxd is stopping, and has begun nothing')
+  h.matches(err.hint, 'do it again')
+  begun = true
+  h.equal((h.call(abx.stop, 'x')).message, 'the daemon is stopping')
+  stop()
+end)
+
 h.test('a daemon without events is asked again after each command', function()
   local lists = 0
   local path, stop = pretend('older', function(request)

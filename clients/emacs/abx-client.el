@@ -63,8 +63,9 @@ With the session, and its attention before.")
 (defconst abx-client--max-socket 94
   "Longest path of a socket, in bytes; past it a short one is used.")
 
-(defconst abx-client--hello-limit 5
-  "How long the daemon may take to greet, in seconds; it does so at once.")
+(defconst abx-client--answer-limit 10
+  "How long the daemon may take to answer all that makes the link, in seconds.
+It does so at once.")
 
 (defconst abx-client--start-limit 20
   "How long the daemon may take to start, in seconds.
@@ -231,6 +232,13 @@ No shell ever sees it."
   (cl-loop for (key value) on params by #'cddr
            when value append (list key value)))
 
+(defun abx-client--unbegun-p (data)
+  "Return non-nil if nothing was begun, by the DATA of an error.
+What is false comes as :json-false, and what is absent as nil."
+  (and (equal (plist-get data :kind) "shutting_down")
+       (plist-member data :begun)
+       (memq (plist-get data :begun) '(nil :json-false :false))))
+
 (defun abx-client--send (method params callback)
   "Call METHOD with PARAMS on the connection; CALLBACK gets (error result), once."
   (let* ((cell (list callback))
@@ -249,8 +257,13 @@ No shell ever sees it."
          :error-fn (lambda (err)
                      (let ((data (plist-get err :data)))
                        (funcall settle
-                                (if (eql (plist-get err :code) -1)
-                                    (abx-client--gone)
+                                (cond
+                                 ((eql (plist-get err :code) -1) (abx-client--gone))
+                                 ((abx-client--unbegun-p data)
+                                  (abx-client--failure "shutting_down"
+                                                       "abxd is stopping, and has begun nothing"
+                                                       "do it again: the next abxd is asked"))
+                                 (t
                                   (list :code (plist-get err :code)
                                         :kind (or (plist-get data :kind)
                                                   ;; JSON-RPC's own, without a kind of its own.
@@ -259,7 +272,7 @@ No shell ever sees it."
                                                   "internal")
                                         :message (plist-get err :message)
                                         :hint (plist-get data :hint)
-                                        :causes (plist-get data :causes)))
+                                        :causes (plist-get data :causes))))
                                 nil))))
       (error (ignore err)
              (funcall settle (abx-client--gone) nil)))))
@@ -366,9 +379,11 @@ some, and a link without them would look alive and miss all that happens."
         (abx-client--run 'abx-event-functions event)))
      ((equal kind "lagged")
       ;; It is closed; another one goes on from what was seen.
-      (let ((connection abx-client--connection))
+      (let* ((connection abx-client--connection)
+             (timer (abx-client--limit connection)))
         (abx-client--subscribe
          (lambda (problem)
+           (cancel-timer timer)
            (when problem (abx-client--give-up connection problem)))))
       (abx-client--refresh-soon))
      (t
@@ -449,20 +464,23 @@ Whoever was connected once wants to be again."
     (abx-client--drop)
     (abx-client--failed problem)))
 
+(defun abx-client--limit (connection)
+  "A timer that gives up CONNECTION as one that does not answer."
+  (run-at-time abx-client--answer-limit nil
+               (lambda ()
+                 (abx-client--give-up
+                  connection
+                  (abx-client--failure "daemon_unreachable" "abxd does not answer"
+                                       "run: abx daemon restart")))))
+
 (defun abx-client--greet ()
   "Greet, follow events and get the list; then the link is ready."
   (let* ((connection abx-client--connection)
-         (timer (run-at-time abx-client--hello-limit nil
-                             (lambda ()
-                               (abx-client--give-up
-                                connection
-                                (abx-client--failure "daemon_unreachable" "abxd does not answer"
-                                                     "run: abx daemon restart"))))))
+         (timer (abx-client--limit connection)))
     (abx-client--send
      "daemon.hello"
      (list :client "emacs" :version abx-client-version :protocol abx-client-protocol)
      (lambda (err server)
-       (cancel-timer timer)
        (cond
         ((not (eq connection abx-client--connection)))
         (err (abx-client--give-up connection err))
@@ -485,6 +503,7 @@ Whoever was connected once wants to be again."
                (lambda (problem list)
                  (if problem
                      (abx-client--give-up connection problem)
+                   (cancel-timer timer)
                    (setq abx-client--pause (car abx-client--pauses)
                          abx-client--progress nil)
                    (abx-client--set-phase 'ready)

@@ -82,7 +82,7 @@ fn passes(tests: &[&str]) {
 
 #[test]
 fn the_python_package_is_typed_and_reads_what_the_older_sdk_wrote() {
-    passes(&["tests/test_wire.py", "tests/test_info.py", "tests/test_types.py"]);
+    passes(&["tests/test_wire.py", "tests/test_faults.py", "tests/test_info.py", "tests/test_types.py"]);
 }
 
 #[test]

@@ -241,10 +241,33 @@ as :events come behind its answer."
        (delete-process server))))
 
 (ert-deftest t-b8-a-daemon-that-does-not-answer-holds-up-nobody-for-long ()
-  (t-with-pretender #'ignore
-    (let ((err (car (t-call #'abx-refresh))))
-      (should (equal (plist-get err :message) "abxd does not answer"))
-      (should (string-match-p "abx daemon restart" (plist-get err :hint))))))
+  (should (equal abx-client--answer-limit 10))
+  (dolist (mute '("daemon.hello" "event.subscribe" "session.list"))
+    (let ((abx-client--answer-limit 0.2))
+      (t-with-pretender (lambda (method)
+                          (unless (equal method mute)
+                            (pcase method
+                              ("daemon.hello" '(:result (:server "abxd" :version "0.1.0" :protocol 1)))
+                              ("event.subscribe" '(:result 1))
+                              (_ '(:result [])))))
+        (let ((err (car (t-call #'abx-refresh))))
+          (should (equal (plist-get err :message) "abxd does not answer"))
+          (should (string-match-p "abx daemon restart" (plist-get err :hint))))))))
+
+(ert-deftest t-b8-a-daemon-that-does-not-answer-who-fell-behind-is-left ()
+  (let ((abx-client--answer-limit 0.2) (hellos 0) (subscriptions 0))
+    (t-with-pretender (lambda (method)
+                        (pcase method
+                          ("daemon.hello" (cl-incf hellos)
+                           '(:result (:server "abxd" :version "0.1.0" :protocol 1)))
+                          ("event.subscribe"
+                           (pcase (cl-incf subscriptions)
+                             (1 '(:result 1 :events ((:kind "lagged" :seq 4))))
+                             (2 nil)
+                             (_ '(:result 1))))
+                          (_ '(:result []))))
+      (t-call #'abx-refresh)
+      (t-wait "another link" (and (eql hellos 2) (eq abx-client--phase 'ready))))))
 
 (ert-deftest t-b8-a-daemon-of-another-protocol-is-refused-with-what-to-do ()
   (t-with-pretender (lambda (_) '(:result (:server "abxd" :version "9.0.0" :protocol 9)))
@@ -267,6 +290,22 @@ as :events come behind its answer."
           (should (string-match-p "ABX_HOME" (plist-get err :hint))))
         (funcall own each "0")))
     (should (eql heard 0))))
+
+(ert-deftest t-b8-what-a-daemon-that-stops-has-not-begun-is-said-in-one-plain-line ()
+  (let ((begun :false))
+    (t-with-pretender (lambda (method)
+                        (pcase method
+                          ("daemon.hello" '(:result (:server "abxd" :version "0.1.0" :protocol 1)))
+                          ("session.stop"
+                           `(:error (:code 21 :message "the daemon is stopping"
+                                     :data (:kind "shutting_down" :begun ,begun))))
+                          (_ '(:result []))))
+      (let ((err (car (t-call #'abx-stop "x"))))
+        (should (equal (plist-get err :kind) "shutting_down"))
+        (should (equal (plist-get err :message) "abxd is stopping, and has begun nothing"))
+        (should (string-match-p "do it again" (plist-get err :hint))))
+      (setq begun t)
+      (should (equal (plist-get (car (t-call #'abx-stop "x")) :message) "the daemon is stopping")))))
 
 (ert-deftest t-b8-a-daemon-without-events-is-asked-again-after-each-command ()
   (let ((lists 0))

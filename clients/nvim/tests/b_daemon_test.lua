@@ -114,12 +114,53 @@ local function pretend(name, answer)
   end
 end
 
-h.test('a daemon that does not answer holds up nobody for long', function()
-  local path, stop = pretend('mute', function() end)
+h.test('a daemon that does not answer holds up nobody for long, whatever it was asked', function()
+  local usual = client.ANSWER_LIMIT
+  h.equal(usual, 10000)
+  client.ANSWER_LIMIT = 200
+  local answers = {
+    ['daemon.hello'] = { server = 'abxd', version = '0.1.0', protocol = 1, pid = 1, home = '/' },
+    ['event.subscribe'] = 1,
+    ['session.list'] = {},
+  }
+  for number, mute in ipairs({ 'daemon.hello', 'event.subscribe', 'session.list' }) do
+    local path, stop = pretend('mute' .. number, function(request)
+      if request.method ~= mute then
+        return { result = answers[request.method] }
+      end
+    end)
+    setup({ socket = path })
+    local err = h.call(abx.refresh)
+    h.equal(err.message, 'abxd does not answer')
+    h.matches(err.hint, 'abx daemon restart')
+    stop()
+  end
+  client.ANSWER_LIMIT = usual
+end)
+
+h.test('a daemon that does not answer who fell behind is left', function()
+  local usual = client.ANSWER_LIMIT
+  local hellos, subscriptions = 0, 0
+  local path, stop = pretend('lagging', function(request, tell)
+    if request.method == 'daemon.hello' then
+      hellos = hellos + 1
+      return { result = { server = 'abxd', version = '0.1.0', protocol = 1, pid = 1, home = '/' } }
+    elseif request.method == 'event.subscribe' then
+      subscriptions = subscriptions + 1
+      if subscriptions == 1 then
+        tell({ subscription = 1, kind = 'lagged', seq = 4, data = { missed = 1 } })
+      end
+      return subscriptions ~= 2 and { result = 1 } or nil
+    end
+    return { result = {} }
+  end)
   setup({ socket = path })
-  local err = h.call(abx.refresh)
-  h.equal(err.message, 'abxd does not answer')
-  h.matches(err.hint, 'abx daemon restart')
+  client.ANSWER_LIMIT = 200
+  h.call(abx.refresh)
+  h.wait('another link', function()
+    return hellos == 2 and client.phase() == 'ready'
+  end)
+  client.ANSWER_LIMIT = usual
   stop()
 end)
 
@@ -154,6 +195,27 @@ h.test('a socket of another user, or in a directory of another, gets nothing', f
     assert(vim.loop.fs_chown(each, 0, 0))
   end
   h.equal(heard, 0)
+  stop()
+end)
+
+h.test('what a daemon that stops has not begun is said in one plain line', function()
+  local begun = false
+  local path, stop = pretend('leaving', function(request)
+    if request.method == 'daemon.hello' then
+      return { result = { server = 'abxd', version = '0.1.0', protocol = 1, pid = 1, home = '/' } }
+    elseif request.method == 'session.stop' then
+      local data = { kind = 'shutting_down', begun = begun }
+      return { error = { code = 21, message = 'the daemon is stopping', data = data } }
+    end
+    return { result = {} }
+  end)
+  setup({ socket = path })
+  local err = h.call(abx.stop, 'x')
+  h.equal(err.kind, 'shutting_down')
+  h.equal(err.message, 'abxd is stopping, and has begun nothing')
+  h.matches(err.hint, 'do it again')
+  begun = true
+  h.equal((h.call(abx.stop, 'x')).message, 'the daemon is stopping')
   stop()
 end)
 

@@ -23,6 +23,20 @@ T = TypeVar("T")
 
 IMAGE = os.environ.get("ABX_TEST_IMAGE", "abx-test-busybox:1")
 
+#: Methods of the daemon that no method of a client makes. The README says of each what there is instead.
+LEFT_OUT = {
+    "daemon.shutdown",
+    "event.unsubscribe",
+    "exec.logs",
+    "exec.run",
+    "rpc.discover",
+    "session.import",
+    "terminal.open",
+    "terminal.resize",
+    "terminal.unsubscribe",
+    "terminal.write",
+}
+
 #: Longest wait for anything, in seconds. What is waited for comes at once, unless the machine is very busy.
 LIMIT = 60.0
 

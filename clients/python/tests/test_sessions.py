@@ -228,7 +228,10 @@ def test_a_named_terminal_stays_when_it_is_left(manager: SessionManager) -> None
             seen += pty.read(timeout=60) or b""
     [left] = sandbox.client.terminals("a")
     assert left.terminal == "work"
-    assert any("is-kept" in line for line in sandbox.client.terminal_peek("a", "work"))
+    screen = sandbox.client.terminal_peek("a", "work")
+    assert any("is-kept" in line for line in screen)
+    assert left.size is not None and screen.size == left.size
+    assert "size=PtySize(" in repr(left)
     with sandbox.pty.attach("work") as pty:
         pty.send("echo still-$X; exit\n")
         assert b"still-kept" in b"".join(pty)

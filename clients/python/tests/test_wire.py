@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import inspect
-import json
 import os
 import pickle
 import random
-import shutil
-import socket
-import tempfile
-import threading
-import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator
+from typing import Any
 
 import pytest
 
@@ -24,7 +16,7 @@ from abx import _calls, _paths, _wire, errors
 from abx._connection import check_protocol
 from abx._exchange import Exchange, opening
 from abx.events import Following
-from conftest import LIMIT, until
+from fakes import fake
 
 
 def test_lines_are_whole_however_they_come() -> None:
@@ -128,6 +120,18 @@ def test_a_command_without_input_is_followed_where_its_output_stopped() -> None:
     assert not fed.can_go_on(), "input that was on its way is lost"
 
 
+def test_a_terminal_is_followed_by_what_runs_on_it_and_not_by_its_name() -> None:
+    exchange = Exchange(opening("s", cmd=[], tty={}, attach=True, terminal="main", agent="usual", stdin=True))
+    assert not exchange.can_go_on(), "without an answer nobody knows what was begun"
+    exchange.answered(b'{"exec":"e","durable":true,"protocol":1}')
+    assert exchange.can_go_on(abx.ShuttingDownError("stopping"))
+    assert exchange.opening["follow"] == "e" and exchange.opening["attach"] is True
+    assert not {"terminal", "agent", "key"} & set(exchange.opening)
+    exchange.check_gone(abx.DaemonUnreachableError("away"))
+    with pytest.raises(abx.ConnectionLostError, match="cannot be followed any more: no such command"):
+        exchange.check_gone(abx.ExecNotFoundError("no such command"))
+
+
 def test_a_subscriber_knows_where_to_go_on_and_what_it_missed() -> None:
     following = Following(7, None, ["session."])
     assert following.params() == {"since": 7, "kinds": ["session."]}
@@ -149,249 +153,27 @@ def test_a_subscriber_knows_where_to_go_on_and_what_it_missed() -> None:
     assert not following.ended
 
 
-@contextlib.contextmanager
-def listening(serve: Callable[[socket.socket], None]) -> Iterator[str]:
-    """A socket whose connections are each served on a thread: its path."""
-    directory = tempfile.mkdtemp(prefix="abx-py-")
-    path = os.path.join(directory, "s")
-
-    def accept() -> None:
-        while True:
-            try:
-                made = listener.accept()[0]
-            except OSError:
-                return
-            threading.Thread(target=serve, args=(made,), daemon=True).start()
-
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path)
-        listener.listen()
-        threading.Thread(target=accept, daemon=True).start()
-        yield path
-        listener.shutdown(socket.SHUT_RDWR)
-    shutil.rmtree(directory)
-
-
-@contextlib.contextmanager
-def fake(*answers: Dict[str, Any]) -> Iterator[str]:
-    """A daemon that greets, and gives these answers to what it is asked next on each connection."""
-
-    def serve(made: socket.socket) -> None:
-        with made, made.makefile("rwb") as lines:
-            for answer in ({"result": {"protocol": 1}}, *answers):
-                asked = json.loads(lines.readline() or b"{}")
-                lines.write(json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), **answer}).encode() + b"\n")
-                lines.flush()
-            lines.readline()
-
-    with listening(serve) as path:
-        yield path
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may be somebody else")
-def test_a_socket_of_another_user_gets_nothing() -> None:
-    directory = tempfile.mkdtemp(prefix="abx-py-")
-    path = os.path.join(directory, "s")
-    heard: "list[bytes]" = []
-
-    def hear() -> None:
-        while True:
-            try:
-                made = listener.accept()[0]
-            except OSError:
-                return
-            with made:
-                heard.append(made.recv(1000))
-
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path)
-        # Whoever listens is who counts.
-        os.seteuid(65534)
-        try:
-            listener.listen()
-        finally:
-            os.seteuid(0)
-        threading.Thread(target=hear, daemon=True).start()
-        client = abx.Client(socket=path, autostart=False)
-        refusals: "list[Callable[[], Any]]" = [
-            client.info,
-            lambda: client.exec("a", ["true"], env={"KEY": "secret"}),
-            client.events,
-        ]
-        for refused in refusals:
-            with pytest.raises(abx.DaemonUnreachableError, match="user 65534") as said:
-                refused()
-            assert "ABX_HOME" in str(said.value)
-
-        async def ask() -> None:
-            async with abx.AsyncClient(socket=path, autostart=False) as client:
-                with pytest.raises(abx.DaemonUnreachableError, match="user 65534"):
-                    await client.info()
-                with pytest.raises(abx.DaemonUnreachableError, match="user 65534"):
-                    await client.exec("a", ["true"], env={"KEY": "secret"})
-
-        asyncio.run(ask())
-        until("all that was said", lambda: len(heard) == 5 or None)
-        listener.shutdown(socket.SHUT_RDWR)
-    shutil.rmtree(directory)
-    assert heard == [b""] * 5
-
-
-@contextlib.contextmanager
-def lagging(kind: str) -> "Iterator[tuple[str, list[Any]]]":
-    """A daemon whose first subscription lags at once, and whose second is refused with an error of this kind.
-    Gives what it was asked to subscribe to.
-    """
-    asked: "list[Any]" = []
-
-    def answers(request: Any) -> "Iterator[Any]":
-        if request["method"] == "daemon.hello":
-            yield {"result": {"protocol": 1}}
-            return
-        asked.append(request["params"])
-        if len(asked) == 2:
-            yield {"error": {"code": 9, "message": "not now", "data": {"kind": kind}}}
-            return
-        yield {"result": len(asked)}
-        told = [("lagged", 5)] if len(asked) == 1 else [("subscribed", 5), ("session.created", 6)]
-        for what, seq in told:
-            event = {"subscription": len(asked), "seq": seq, "at": "", "kind": what, "data": {}}
-            yield {"method": "event", "params": event}
-
-    def serve(made: socket.socket) -> None:
-        with made, made.makefile("rwb") as lines:
-            for text in lines:
-                request = json.loads(text)
-                for answer in answers(request):
-                    if "method" not in answer:
-                        answer["id"] = request["id"]
-                    lines.write(json.dumps({"jsonrpc": "2.0", **answer}).encode() + b"\n")
-                lines.flush()
-
-    with listening(serve) as path:
-        yield path, asked
-
-
-@pytest.mark.parametrize("kind", ["limit", "shutting_down"])
-def test_a_subscriber_that_fell_behind_and_is_refused_asks_again(kind: str) -> None:
-    with lagging(kind) as (path, asked):
-        client = abx.Client(socket=path, autostart=False)
-        with client.events() as events:
-            assert events.wait_for(lambda event: True, LIMIT).seq == 6
-        assert asked == [{}, {"since": 5}, {"since": 5}]
-
-    async def ask(path: str) -> None:
-        async with abx.AsyncClient(socket=path, autostart=False) as client, client.events() as events:
-            assert (await events.wait_for(lambda event: True, LIMIT)).seq == 6
-
-    with lagging(kind) as (path, asked):
-        asyncio.run(ask(path))
-        assert asked == [{}, {"since": 5}, {"since": 5}]
-
-
-def test_an_engines_timeout_is_not_taken_for_one_of_the_client() -> None:
-    refusal = {"error": {"code": 12, "message": "slow", "data": {"kind": "engine_timeout"}}}
-    with fake(refusal) as path:
-        with pytest.raises(abx.EngineTimeoutError):
-            abx.Client(socket=path, autostart=False).pause("a")
-
-        async def ask() -> None:
-            async with abx.AsyncClient(socket=path, autostart=False) as client:
-                await client.pause("a")
-
-        with pytest.raises(abx.EngineTimeoutError):
-            asyncio.run(ask())
-
-
-def test_a_stream_says_the_name_that_a_greeting_says() -> None:
-    refusal = {"error": {"code": 1, "message": "no", "data": {"kind": "session_not_found"}}}
-    said: "list[Any]" = []
-    directory = tempfile.mkdtemp(prefix="abx-py-")
-    path = os.path.join(directory, "s")
-
-    def serve(count: int) -> None:
-        for _ in range(count):
-            with listener.accept()[0] as made, made.makefile("rwb") as lines:
-                assert lines.readline() == _wire.PREFACE
-                said.append(json.loads(lines.readline()).get("client"))
-                lines.write(json.dumps(refusal).encode() + b"\n")
-
-    async def ask() -> None:
-        async with abx.AsyncClient(socket=path, autostart=False, name="mine") as client:
-            with pytest.raises(abx.SessionNotFoundError):
-                await client.exec("a", ["true"])
-            with pytest.raises(abx.SessionNotFoundError):
-                await client.exec_follow("a", "e")
-
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path)
-        listener.listen()
-        thread = threading.Thread(target=serve, args=(4,), daemon=True)
-        thread.start()
-        client = abx.Client(socket=path, autostart=False, name="mine")
-        with pytest.raises(abx.SessionNotFoundError):
-            client.exec("a", ["true"])
-        with pytest.raises(abx.SessionNotFoundError):
-            client.exec_follow("a", "e")
-        asyncio.run(ask())
-        thread.join(LIMIT)
-    shutil.rmtree(directory)
-    assert said == ["mine"] * 4
-
-
-def test_keys_typed_while_the_daemon_is_away_go_to_the_next() -> None:
-    directory = tempfile.mkdtemp(prefix="abx-py-")
-    path = os.path.join(directory, "s")
-    gone = threading.Event()
-    typed: "list[bytes]" = []
-
-    def serve() -> None:
-        for at in range(2):
-            with listener.accept()[0] as made, made.makefile("rwb") as lines:
-                lines.readline()
-                lines.readline()
-                lines.write(b'{"exec":"e","durable":true,"protocol":1}\n' + _wire.frame(_wire.STDOUT, b"$ "))
-                lines.flush()
-                typed.append(lines.read(8))
-            if at == 0:
-                gone.set()
-
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path)
-        listener.listen()
-        threading.Thread(target=serve, daemon=True).start()
-        with abx.Client(socket=path, autostart=False).attach("a") as stream:
-            assert stream.read(LIMIT) == ("stdout", b"$ ")
-            stream.write(b"one")
-            assert gone.wait(LIMIT)
-            stream.write(b"two")
-            assert stream.read(LIMIT) == ("stdout", b"$ ")
-            until("what was typed", lambda: len(typed) == 2 or None)
-    shutil.rmtree(directory)
-    assert typed == [_wire.frame(_wire.INPUT, b"one"), _wire.frame(_wire.INPUT, b"two")]
-
-
-def test_a_daemon_that_does_not_answer_is_waited_for_as_long_as_any_call() -> None:
-    directory = tempfile.mkdtemp(prefix="abx-py-")
-    path = os.path.join(directory, "s")
-
-    async def ask() -> None:
-        async with abx.AsyncClient(socket=path, autostart=False, timeout=0.3) as client:
-            await client.list()
-
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path)
-        # It takes connections, and says nothing.
-        listener.listen()
-        began = time.monotonic()
-        with abx.Client(socket=path, autostart=False, timeout=0.3) as client:
-            with pytest.raises(abx.CallTimeoutError, match="within 0.3 s; nothing was asked") as unheard:
-                client.list()
-        with pytest.raises(abx.CallTimeoutError, match="within 0.3 s; nothing was asked"):
-            asyncio.run(ask())
-        assert time.monotonic() - began < 15
-    shutil.rmtree(directory)
-    assert unheard.value.hint == "abx daemon restart"
+def test_a_screen_is_its_lines_and_knows_how_it_stands() -> None:
+    told = {
+        "lines": ["old", "$ "],
+        "scrollback": 1,
+        "size": {"cols": 80, "rows": 24},
+        "cursor": {"column": 2, "row": 0, "visible": True},
+        "alternate": True,
+        "title": "vi",
+    }
+    with fake({"result": told}) as path:
+        screen = abx.Client(socket=path, autostart=False).terminal_peek("a")
+    assert screen == ["old", "$ "] and isinstance(screen, list)
+    assert (screen.scrollback, screen.size, screen.title, screen.alternate) == (
+        1,
+        abx.PtySize(24, 80),
+        "vi",
+        True,
+    )
+    assert screen.cursor == abx.Cursor(row=0, column=2, visible=True)
+    again = pickle.loads(pickle.dumps(screen))
+    assert (again, again.title) == (screen, "vi")
 
 
 @pytest.mark.parametrize("wrong", [-5, 0.0001, "600", b"6", float("nan"), float("inf"), object()])

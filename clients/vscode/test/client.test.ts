@@ -377,6 +377,62 @@ test("a subscriber that fell behind and is refused connects again, and goes on f
   }
 });
 
+test("a daemon that hangs in any answer that opens a connection is left, also by who fell behind", async () => {
+  for (const [hangs, states] of [
+    [1, ["offline"]],
+    [2, ["connected", "offline", "connected"]],
+  ] as const) {
+    let asked = 0;
+    const fake = await FakeDaemon.rpc((rpc) => {
+      rpc.onRequest("event.subscribe", () => {
+        asked += 1;
+        if (asked === hangs) return new Promise(() => undefined);
+        const lagged = { seq: 9, at: "", kind: "lagged", session: null, revision: null, data: {} };
+        if (asked === 1) setImmediate(() => void rpc.sendNotification("event", lagged));
+        return asked;
+      });
+    });
+    const client = new Client({ name: "a test", socket: fake.socket, answerLimitMs: 200 });
+    const seen: string[] = [];
+    client.onState(({ kind }) => seen.push(kind));
+    try {
+      if (hangs === 1) {
+        await assert.rejects(client.ready(), (error: AbxError) => {
+          assert.equal(error.kind, "daemon_hangs");
+          assert.match(error.text, /abx daemon restart/);
+          return true;
+        });
+      } else {
+        client.keep();
+        await until("the third subscription", () => asked === 3 && client.state.kind === "connected");
+      }
+      assert.deepEqual(seen, states);
+    } finally {
+      client.dispose();
+      fake.dispose();
+    }
+  }
+});
+
+test("what a daemon that stops has not begun is said in a plain line", async () => {
+  let begun = false;
+  const fake = await FakeDaemon.rpc((rpc) => {
+    rpc.onRequest("session.stop", () => {
+      throw new ResponseError(21, "the daemon is stopping", { kind: "shutting_down", begun });
+    });
+  });
+  const client = new Client({ name: "a test", socket: fake.socket });
+  const stop = () => client.call("session.stop", { name: "a" });
+  try {
+    await assert.rejects(stop, { message: "abxd is stopping, and has begun nothing", kind: "shutting_down" });
+    begun = true;
+    await assert.rejects(stop, { message: "the daemon is stopping", kind: "shutting_down" });
+  } finally {
+    client.dispose();
+    fake.dispose();
+  }
+});
+
 test("the protocol part knows nothing of the editor", () => {
   const dir = join(__dirname, "../src/client");
   for (const file of readdirSync(dir)) {

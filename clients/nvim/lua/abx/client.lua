@@ -13,8 +13,8 @@ local M = {}
 M.PROTOCOL = 1
 M.VERSION = '0.1.0'
 
--- How long the daemon may take to greet, in milliseconds; it does so at once.
-local HELLO_LIMIT = 5000
+-- How long the daemon may take to answer all that makes the link, in milliseconds; it does so at once.
+M.ANSWER_LIMIT = 10000
 
 -- How long `abx daemon start` may take, in milliseconds; it gives up by itself after ten seconds.
 local START_LIMIT = 20000
@@ -193,7 +193,7 @@ local function subscribe(callback)
   end)
 end
 
-local connect, give_up
+local connect, give_up, limited
 
 local function event(params)
   if params.kind == 'progress' then
@@ -217,7 +217,9 @@ local function event(params)
   if params.kind == 'lagged' then
     -- The subscription is closed; another one goes on from what was seen, and the list is the truth.
     local conn = state.conn
+    local answered = limited(conn)
     subscribe(function(err)
+      answered()
       if err then
         give_up(conn, err)
       end
@@ -274,22 +276,29 @@ give_up = function(conn, err)
   failed(err)
 end
 
--- Greets, follows events, and gets the list; then the link is ready.
-local function greet(conn)
-  state.conn = conn
-  local greeted = false
+-- Gives the connection up as one that does not answer, unless what this gives is called in time.
+limited = function(conn)
+  local answered = false
   vim.defer_fn(function()
-    if not greeted then
+    if not answered then
       give_up(conn, {
         kind = 'daemon_unreachable',
         message = 'abxd does not answer',
         hint = 'run: abx daemon restart',
       })
     end
-  end, HELLO_LIMIT)
+  end, M.ANSWER_LIMIT)
+  return function()
+    answered = true
+  end
+end
+
+-- Greets, follows events, and gets the list; then the link is ready.
+local function greet(conn)
+  state.conn = conn
+  local answered = limited(conn)
   local hello = { client = 'nvim', version = M.VERSION, protocol = M.PROTOCOL }
   conn:request('daemon.hello', hello, function(err, server)
-    greeted = true
     if err then
       give_up(conn, err)
       return
@@ -313,6 +322,7 @@ local function greet(conn)
           give_up(conn, list_err)
           return
         end
+        answered()
         state.pause = PAUSE_FIRST
         state.progress = {}
         set_phase('ready')

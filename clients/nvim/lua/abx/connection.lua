@@ -121,6 +121,10 @@ function Connection:line(line)
   local failed = message.error
   if failed then
     local data = failed.data or {}
+    if data.kind == 'shutting_down' and data.begun == false then
+      callback(self.unbegun(failed.code))
+      return
+    end
     callback({
       code = failed.code,
       kind = data.kind or (failed.code == METHOD_NOT_FOUND and 'method_not_found') or 'internal',
@@ -163,6 +167,17 @@ function Connection.gone()
     kind = 'disconnected',
     message = 'abxd closed the connection before it answered',
     hint = 'what was begun goes on; look at the list',
+  }
+end
+
+--- The error of a request that a daemon refused which stops.
+function Connection.unbegun(code)
+  return {
+    code = code,
+    kind = 'shutting_down',
+    message = 'abxd is stopping, and has begun nothing',
+    hint = 'do it again: the next abxd is asked',
+    causes = {},
   }
 end
 

@@ -7,7 +7,8 @@ print(sandbox.commands.run("echo hello").stdout)
 """
 
 from ._async_stream import AsyncExecStream
-from ._connection import ExecStream
+from ._screen import Cursor, Screen
+from ._stream import ExecStream
 from ._version import __version__
 from .async_client import AsyncClient
 from .async_events import AsyncEventStream
@@ -91,6 +92,7 @@ __all__ = [
     "CommandNotFoundError",
     "CommandResult",
     "ConnectionLostError",
+    "Cursor",
     "DaemonInfo",
     "DaemonUnreachableError",
     "Deleted",
@@ -123,6 +125,7 @@ __all__ = [
     "SandboxFileNotFoundError",
     "SandboxLostError",
     "Saved",
+    "Screen",
     "Session",
     "SessionAlreadyExistsError",
     "SessionConfig",

@@ -5,34 +5,36 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from typing import Any, Awaitable, Callable, Dict, Mapping, Optional
+from typing import Any, Awaitable, Callable, Coroutine, Dict, Mapping, Optional, TypeVar
 
 from . import _launch, _peer, _wire
 from ._connection import (
-    GREET_LIMIT,
     GREET_PAUSE,
-    answer_limit,
     check_protocol,
+    greet_limit,
     greeting,
     is_leaving,
     lost,
     start_daemon,
     unanswered,
 )
-from .errors import AbxError
+from .errors import AbxError, CallTimeoutError
 from .models import Json
 
 _READ_BYTES = 256 * 1024
 
+T = TypeVar("T")
+
 OnMessage = Callable[[Optional[Json]], Awaitable[None]]
 
 
-async def connect(place: _launch.Place) -> socket.socket:
-    """A connection to the daemon, which is started if none listens and that is wanted.
+async def connect(place: _launch.Place, limit: Optional[float] = None) -> socket.socket:
+    """A connection to the daemon, which is started if none listens and that is wanted. Connecting takes at
+    most ``limit`` seconds.
 
     Raises :class:`DaemonUnreachableError`, also where what listens there is another user's.
     """
-    made = await _reach(place)
+    made = await _reach(place, limit)
     try:
         _peer.check(made, place.path)
     except BaseException:
@@ -41,29 +43,63 @@ async def connect(place: _launch.Place) -> socket.socket:
     return made
 
 
-async def _reach(place: _launch.Place) -> socket.socket:
+async def _reach(place: _launch.Place, limit: Optional[float]) -> socket.socket:
     path = place.path
     try:
-        return await _connect_once(path)
+        return await _connect_once(path, limit)
     except OSError as error:
         if not _launch.is_absent(error):
             raise _launch.cannot_connect(path, error) from error
     await asyncio.get_running_loop().run_in_executor(None, start_daemon, place)
     try:
-        return await _connect_once(path)
+        return await _connect_once(path, limit)
     except OSError as error:
         raise _launch.cannot_connect(path, error) from error
 
 
-async def _connect_once(path: str) -> socket.socket:
+async def _connect_once(path: str, limit: Optional[float]) -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         made.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(made, path)
+        await asyncio.wait_for(asyncio.get_running_loop().sock_connect(made, path), limit)
+    except asyncio.TimeoutError:
+        made.close()
+        raise OSError("timed out") from None
     except BaseException:
         made.close()
         raise
     return made
+
+
+class Attempt:
+    """Work that has a limit of time, and that another task may end."""
+
+    def __init__(self) -> None:
+        self._task: "Optional[asyncio.Task[Any]]" = None
+
+    async def make(self, work: Coroutine[Any, Any, T], limit: Optional[float] = None) -> T:
+        """Does it.
+
+        Raises ``asyncio.TimeoutError`` where it takes more seconds, and :class:`ConnectionLostError` where it
+        is ended.
+        """
+        task: "asyncio.Task[T]" = asyncio.get_running_loop().create_task(work)
+        self._task = task
+        try:
+            await asyncio.wait({task}, timeout=limit)
+            if not task.done():
+                raise asyncio.TimeoutError
+            if task.cancelled():
+                raise lost()
+            return task.result()
+        finally:
+            self._task = None
+            task.cancel()
+
+    def end(self) -> None:
+        """Ends it, if it is under way."""
+        if self._task is not None:
+            self._task.cancel()
 
 
 class AsyncConnection:
@@ -89,7 +125,8 @@ class AsyncConnection:
         cls, place: _launch.Place, client: str, on_message: OnMessage, limit: Optional[float] = None
     ) -> "AsyncConnection":
         """Connects and greets, for which the daemon may take so many seconds."""
-        deadline = time.monotonic() + GREET_LIMIT
+        allowed = greet_limit(limit)
+        deadline: Optional[float] = None
         greeted = False
 
         async def pass_on(message: Optional[Json]) -> None:
@@ -98,11 +135,17 @@ class AsyncConnection:
                 await on_message(message)
 
         while True:
-            made = cls(*await asyncio.open_unix_connection(sock=await connect(place)), pass_on)
+            made = cls(*await asyncio.open_unix_connection(sock=await connect(place, allowed)), pass_on)
+            # To start a daemon takes time of its own.
+            deadline = deadline or time.monotonic() + allowed
             try:
-                check_protocol(await made.call("daemon.hello", greeting(client), answer_limit(limit)))
+                left = max(deadline - time.monotonic(), GREET_PAUSE)
+                check_protocol(await made.call("daemon.hello", greeting(client), left))
                 greeted = True
                 return made
+            except CallTimeoutError:
+                made.close()
+                raise unanswered("daemon.hello", allowed) from None
             except AbxError as error:
                 made.close()
                 if not is_leaving(error) or time.monotonic() > deadline:

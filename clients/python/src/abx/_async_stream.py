@@ -9,10 +9,11 @@ from collections import deque
 from typing import Any, AsyncIterator, Deque, Mapping, Optional, Tuple
 
 from . import _launch, _wire
-from ._async_connection import connect
+from ._async_connection import Attempt, connect
 from ._closing import AsyncClosing
+from ._connection import unanswered
 from ._exchange import FOLLOW_LIMIT, FOLLOW_PAUSE, Chunk, Exchange
-from .errors import AbxError, ConnectionLostError, DaemonUnreachableError
+from .errors import AbxError, ConnectionLostError
 from .models import PtySize
 
 #: Bytes that are taken before they are wanted; past them the daemon waits, and with it the command.
@@ -131,20 +132,25 @@ class AsyncExecStream(AsyncClosing):
         self._receiving = asyncio.Lock()
         self._taken: Deque[Chunk] = deque()
         self._closed = False
+        self._attempt = Attempt()
         self._incoming: Optional[_Incoming] = None
         self._outgoing: Optional[_Outgoing] = None
         self._frames = _wire.FrameBuffer()
 
     @classmethod
-    async def open(cls, place: _launch.Place, exchange: Exchange) -> "AsyncExecStream":
-        """Opens it."""
+    async def open(
+        cls, place: _launch.Place, exchange: Exchange, limit: Optional[float] = None
+    ) -> "AsyncExecStream":
+        """Opens it, which may take so many seconds."""
         made = cls(place, exchange)
         try:
-            await made._open()
-        except ConnectionLostError as error:
-            if not exchange.can_go_on(error):
+            await made._attempt.make(made._open(), limit)
+        except AbxError as error:
+            if not exchange.may_open(error):
                 raise
             await made._follow()
+        except asyncio.TimeoutError:
+            raise unanswered("the opening", limit) from None
         return made
 
     @property
@@ -238,14 +244,16 @@ class AsyncExecStream(AsyncClosing):
     def close(self) -> None:
         """Closes the connection."""
         self._closed = True
+        self._attempt.end()
         self._drop()
 
     async def _open(self) -> None:
+        hello = self._exchange.hello()
         made = await connect(self._place)
         incoming, outgoing = _Incoming(), _Outgoing(made.dup())
         try:
             await asyncio.get_running_loop().create_unix_connection(lambda: incoming, sock=made)
-            await outgoing.send(self._exchange.hello())
+            await outgoing.send(hello)
             lines = _wire.LineBuffer()
             while True:
                 text = lines.next()
@@ -267,18 +275,27 @@ class AsyncExecStream(AsyncClosing):
         self._frames = _wire.FrameBuffer()
         self._frames.feed(lines.rest())
         self._incoming, self._outgoing = incoming, outgoing
+        if self._closed:
+            self._drop()
+            raise self._exchange.lost()
 
     async def _follow(self) -> None:
         self._drop()
-        deadline = time.monotonic() + FOLLOW_LIMIT
-        while True:
+        patience = time.monotonic() + FOLLOW_LIMIT
+        while not self._closed:
+            failure: AbxError = self._exchange.lost()
             try:
-                return await self._open()
+                return await self._attempt.make(self._open(), max(0.0, patience - time.monotonic()))
             except AbxError as error:
-                passing = isinstance(error, DaemonUnreachableError) or error.kind == "shutting_down"
-                if not passing or self._closed or time.monotonic() > deadline:
-                    raise
+                failure = error
+                passing = self._exchange.is_passing(error)
+            except asyncio.TimeoutError:
+                passing = True
+            if not passing or self._closed or time.monotonic() >= patience:
+                self._exchange.check_gone(failure)
+                raise failure
             await asyncio.sleep(FOLLOW_PAUSE)
+        raise self._exchange.lost()
 
     async def _step(self) -> Optional[Chunk]:
         frame = self._frames.next()
@@ -325,7 +342,6 @@ class AsyncExecStream(AsyncClosing):
             if self._outgoing not in (None, broken):
                 return
             await self._take_rest()
-            # To connect to a terminal whose program has ended would begin another one.
             if self._closed or self._exchange.exit is not None or not self._exchange.can_go_on(error):
                 raise error
             await self._follow()

@@ -12,6 +12,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Generic, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
+from ._screen import Screen
 from .info import SessionInfo
 from .models import (
     DaemonInfo,
@@ -281,12 +282,10 @@ def terminals(session: Optional[str]) -> Call[List[TerminalInfo]]:
     )
 
 
-def terminal_peek(session: str, terminal: str, scrollback: int) -> Call[List[str]]:
-    """``terminal.peek``: the lines of the screen."""
+def terminal_peek(session: str, terminal: str, scrollback: int) -> Call[Screen]:
+    """``terminal.peek``."""
     params = {"session": session, "terminal": terminal, "scrollback": scrollback}
-    return Call(
-        "terminal.peek", params, lambda screen: [str(line) for line in screen["lines"]], repeatable=True
-    )
+    return Call("terminal.peek", params, Screen.from_wire, repeatable=True)
 
 
 def terminal_close(session: str, terminal: str) -> Call[None]:

@@ -1,40 +1,45 @@
-"""Blocking sockets: connecting (and starting the daemon), calls one at a time, and raw streams."""
+"""Blocking sockets: connecting (and starting the daemon), and calls one at a time."""
 
 from __future__ import annotations
 
 import os
-import select
 import socket
 import subprocess
 import tempfile
 import threading
 import time
-from collections import deque
-from typing import Any, Callable, Deque, Iterator, Mapping, Optional, Tuple
+from typing import Any, Callable, List, Mapping, Optional
 
 from . import _launch, _peer, _wire
-from ._closing import Closing
-from ._exchange import FOLLOW_LIMIT, FOLLOW_PAUSE, Chunk, Exchange
+from ._link import Link
 from ._version import __version__
-from .errors import AbxError, CallTimeoutError, ConnectionLostError, DaemonUnreachableError, ProtocolError
-from .models import Json, PtySize
+from .errors import (
+    AbxError,
+    CallTimeoutError,
+    ConnectionLostError,
+    ProtocolError,
+    ShuttingDownError,
+)
+from .models import Json
 
-_READ_BYTES = 256 * 1024
+#: How long a daemon may take to answer a greeting, for which it waits for nothing, in seconds. One that is
+#: about to be gone is greeted again meanwhile.
+GREET_LIMIT = 10.0
 
-#: How long a daemon that is about to be gone is greeted again, and the time between two greetings, in
-#: seconds.
-GREET_LIMIT, GREET_PAUSE = 10.0, 0.05
-
-#: How long a daemon may take to answer a greeting, for which it waits for nothing, in seconds.
-ANSWER_LIMIT = 30.0
+#: Time between two greetings, in seconds.
+GREET_PAUSE = 0.05
 
 
-def connect(place: _launch.Place) -> socket.socket:
-    """A connection to the daemon, which is started if none listens and that is wanted.
+def connect(
+    place: _launch.Place, limit: Optional[float] = None, start_limit: Optional[float] = None
+) -> socket.socket:
+    """A connection to the daemon, which is started if none listens and that is wanted. Connecting takes at
+    most ``limit`` seconds, and to have it started ``start_limit``.
 
-    Raises :class:`DaemonUnreachableError`, also where what listens there is another user's.
+    Raises :class:`DaemonUnreachableError`, also where what listens there is another user's, and TimeoutError
+    where the start takes longer.
     """
-    made = _reach(place)
+    made = _reach(place, limit, start_limit)
     try:
         _peer.check(made, place.path)
     except BaseException:
@@ -43,28 +48,55 @@ def connect(place: _launch.Place) -> socket.socket:
     return made
 
 
-def _reach(place: _launch.Place) -> socket.socket:
+def _reach(place: _launch.Place, limit: Optional[float], start_limit: Optional[float]) -> socket.socket:
     path = place.path
     try:
-        return _connect_once(path)
+        return _connect_once(path, limit)
     except OSError as error:
         if not _launch.is_absent(error):
             raise _launch.cannot_connect(path, error) from error
-    start_daemon(place)
+    if start_limit is None:
+        start_daemon(place)
+    else:
+        _start_within(place, start_limit)
     try:
-        return _connect_once(path)
+        return _connect_once(path, limit)
     except OSError as error:
         raise _launch.cannot_connect(path, error) from error
 
 
-def _connect_once(path: str) -> socket.socket:
+def _connect_once(path: str, limit: Optional[float]) -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        made.settimeout(limit)
         made.connect(path)
+        made.settimeout(None)
     except BaseException:
         made.close()
         raise
     return made
+
+
+def _start_within(place: _launch.Place, limit: float) -> None:
+    """Has the daemon started, and waits so long for it; the start goes on all the same.
+
+    Raises TimeoutError, and as :func:`start_daemon` does.
+    """
+    failures: List[BaseException] = []
+
+    def start() -> None:
+        try:
+            start_daemon(place)
+        except BaseException as error:
+            failures.append(error)
+
+    starting = threading.Thread(target=start, name="abx daemon start", daemon=True)
+    starting.start()
+    starting.join(limit)
+    if starting.is_alive():
+        raise TimeoutError("the daemon is being started")
+    for failure in failures:
+        raise failure
 
 
 def start_daemon(place: _launch.Place) -> None:
@@ -96,16 +128,33 @@ def start_daemon(place: _launch.Place) -> None:
 class Connection:
     """A connection that carries one call at a time, and notifications beside it."""
 
-    def __init__(self, place: _launch.Place, client: str, limit: Optional[float] = None) -> None:
-        """Connects and greets, for which the daemon may take so many seconds."""
+    def __init__(
+        self,
+        place: _launch.Place,
+        client: str,
+        limit: Optional[float] = None,
+        made: Optional[Callable[["Connection"], None]] = None,
+    ) -> None:
+        """Connects and greets, for which the daemon may take so many seconds. ``made`` is given this before
+        each greeting, so that another thread may close it meanwhile.
+        """
         self._number = 0
         self.pid = os.getpid()
-        deadline = time.monotonic() + GREET_LIMIT
+        allowed = greet_limit(limit)
+        deadline: Optional[float] = None
         while True:
-            self._socket = connect(place)
+            self._link = Link(connect(place, allowed))
             self._lines = _wire.LineBuffer()
+            # To start a daemon takes time of its own.
+            deadline = deadline or time.monotonic() + allowed
+            if made is not None:
+                made(self)
             try:
-                return check_protocol(self.call("daemon.hello", greeting(client), answer_limit(limit)))
+                left = max(deadline - time.monotonic(), GREET_PAUSE)
+                return check_protocol(self.call("daemon.hello", greeting(client), left))
+            except CallTimeoutError:
+                self.close()
+                raise unanswered("daemon.hello", allowed) from None
             except AbxError as error:
                 self.close()
                 if not is_leaving(error) or time.monotonic() > deadline:
@@ -130,8 +179,10 @@ class Connection:
         self._number += 1
         deadline = None if limit is None else time.monotonic() + limit
         try:
-            self._socket.settimeout(limit)
-            self._socket.sendall(_wire.request(self._number, method, params))
+            with self._link.held() as made:
+                made.settimeout(limit)
+                made.sendall(_wire.request(self._number, method, params))
+                made.settimeout(None)
             while True:
                 answer = self.receive(deadline)
                 if answer.get("id") == self._number:
@@ -144,7 +195,7 @@ class Connection:
             raise lost(method) from error
         except AbxError:
             raise
-        except socket.timeout:
+        except (socket.timeout, TimeoutError):
             raise unanswered(method, limit) from None
         except OSError as error:
             raise lost(method) from error
@@ -152,20 +203,13 @@ class Connection:
     def receive(self, deadline: Optional[float] = None) -> Json:
         """The next message.
 
-        Raises ``socket.timeout``, and :class:`ConnectionLostError` at the end.
+        Raises TimeoutError, and :class:`ConnectionLostError` at the end.
         """
         while True:
             text = self._lines.next()
             if text is not None:
                 return _wire.message(text)
-            if deadline is not None:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise socket.timeout("timed out")
-                self._socket.settimeout(left)
-            else:
-                self._socket.settimeout(None)
-            data = self._socket.recv(_READ_BYTES)
+            data = self._link.receive(deadline)
             if not data:
                 raise ConnectionLostError("the daemon closed the connection", hint="abx daemon status")
             self._lines.feed(data)
@@ -175,29 +219,45 @@ class Connection:
         if self.pid != os.getpid():
             return False
         try:
-            self._socket.settimeout(0)
-            self._socket.recv(1, socket.MSG_PEEK)
+            with self._link.held() as made:
+                made.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except (BlockingIOError, InterruptedError):
             return True
         except OSError:
             pass
         return False
 
-    def shut(self) -> None:
-        """Ends it under whoever waits on it, in another thread."""
-        try:
-            self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
-
     def close(self) -> None:
-        """Closes it."""
-        self._socket.close()
+        """Closes it, also under whoever waits on it in another thread."""
+        self._link.end()
 
     def __del__(self) -> None:
         # Connections that a client keeps go with it, without a warning for those who never close one.
-        if hasattr(self, "_socket"):
-            self._socket.close()
+        if hasattr(self, "_link"):
+            self._link.end()
+
+
+class Retries:
+    """Whether a call that a daemon did not answer is made again, to the next one."""
+
+    def __init__(self, repeatable: bool, timeout: Optional[float]) -> None:
+        self._repeatable = repeatable
+        self._allowed = greet_limit(timeout)
+        self._deadline: Optional[float] = None
+        #: Seconds to wait before that.
+        self.pause = 0.0
+
+    def may_ask(self, error: AbxError) -> bool:
+        """Whether it is after this. Whose connection was lost is asked again once, if twice is as good."""
+        if isinstance(error, ShuttingDownError):
+            self.pause = GREET_PAUSE
+            now = time.monotonic()
+            # It may have waited for long before it was refused.
+            self._deadline = self._deadline or now + self._allowed
+            return error.is_unbegun and now < self._deadline
+        self.pause = 0.0
+        again, self._repeatable = self._repeatable, False
+        return again
 
 
 def greeting(client: str) -> Json:
@@ -205,20 +265,20 @@ def greeting(client: str) -> Json:
     return {"client": client, "version": __version__, "protocol": _wire.PROTOCOL}
 
 
-def answer_limit(limit: Optional[float]) -> float:
+def greet_limit(limit: Optional[float]) -> float:
     """How long a greeting may take where a call may take so long."""
-    return ANSWER_LIMIT if limit is None else min(limit, ANSWER_LIMIT)
+    return GREET_LIMIT if limit is None else min(limit, GREET_LIMIT)
 
 
 def unanswered(method: str, limit: Optional[float]) -> CallTimeoutError:
     """A call that was not answered in time."""
     if method == "daemon.hello":
         return CallTimeoutError(
-            f"the daemon did not answer within {limit:g} s; nothing was asked of it yet",
+            f"the daemon did not answer within {round(limit or 0, 3):g} s; nothing was asked of it yet",
             hint="abx daemon restart",
         )
     return CallTimeoutError(
-        f"{method} was not answered within {limit:g} s; what it began goes on",
+        f"{method} was not answered within {round(limit or 0, 3):g} s; what it began goes on",
         hint="abx ls shows how it stands",
     )
 
@@ -244,245 +304,3 @@ def lost(method: str = "what was asked") -> ConnectionLostError:
         f"the daemon went away before it answered {method}: that may have been done, or may still go on",
         hint="look with session.get or abx ls, then ask again",
     )
-
-
-class ExecStream(Closing):
-    """The bytes of one command: read output, write input, resize, signal, wait.
-
-    Closing it before the end ends the command, unless it is detached or an attach. One thread may read while
-    another writes. A command that takes no input, or is on a terminal, is followed through a restart of the
-    daemon, by whoever reads or writes first.
-    """
-
-    def __init__(self, place: _launch.Place, exchange: Exchange) -> None:
-        self._place = place
-        self._exchange = exchange
-        self._sending = threading.Lock()
-        # Held by who takes what comes, or connects anew: both change what the next frame is.
-        self._receiving = threading.Lock()
-        self._taken: Deque[Chunk] = deque()
-        self._closed = False
-        self._socket: Optional[socket.socket] = None
-        try:
-            self._open()
-        except ConnectionLostError as error:
-            if not exchange.can_go_on(error):
-                raise
-            self._follow()
-
-    @property
-    def id(self) -> str:
-        """The command's id."""
-        return self._exchange.exec_id
-
-    @property
-    def note(self) -> Optional[str]:
-        """One line for the user on what was started."""
-        return self._exchange.note
-
-    @property
-    def copy(self) -> Mapping[str, Any]:
-        """What a copy has to know of its end in the sandbox."""
-        return self._exchange.copy
-
-    @property
-    def exit_code(self) -> Optional[int]:
-        """The code, once all output is read."""
-        return self._exchange.exit[0] if self._exchange.exit else None
-
-    @property
-    def reason(self) -> Optional[str]:
-        """Why it ended, where that was not by itself."""
-        return self._exchange.exit[1] if self._exchange.exit else None
-
-    @property
-    def lost_bytes(self) -> int:
-        """Bytes of output that were no longer kept when it was followed."""
-        return self._exchange.lost_bytes
-
-    def read(self, timeout: Optional[float] = None) -> Optional[Chunk]:
-        """The next piece of output, ``("stdout", bytes)`` or ``("stderr", bytes)``; None at the end.
-
-        Raises TimeoutError where none comes in time, and what ends the stream otherwise.
-        """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        with self._receiving:
-            if self._taken:
-                return self._taken.popleft()
-            while self._exchange.exit is None:
-                try:
-                    chunk = self._step(deadline)
-                except AbxError as error:
-                    if self._closed or not self._exchange.can_go_on(error):
-                        self.close()
-                        raise
-                    self._follow()
-                    continue
-                if chunk is not None:
-                    return chunk
-            self._drop()
-        return None
-
-    def __iter__(self) -> Iterator[Chunk]:
-        while True:
-            chunk = self.read()
-            if chunk is None:
-                return
-            yield chunk
-
-    def write(self, data: bytes) -> None:
-        """Sends input; waits while the command does not take it.
-
-        On a terminal, input that finds the daemon gone is sent once more, to the next one; what went just
-        before may be lost. Raises :class:`ConnectionLostError` where the command is not followed, or ended.
-        """
-        for frame in self._exchange.input(data):
-            self._send(frame)
-
-    def end_input(self) -> None:
-        """Ends the input."""
-        self._send(self._exchange.end_of_input())
-
-    def resize(self, rows: int, cols: int) -> None:
-        """Tells the terminal's new size."""
-        self._send(self._exchange.resized(PtySize(rows, cols)))
-
-    def signal(self, number: int) -> None:
-        """Signals the command."""
-        self._send(self._exchange.signal(number))
-
-    def wait(self) -> Tuple[int, Optional[str]]:
-        """Reads to the end, passing over output, and gives the code and the reason."""
-        for _ in self:
-            pass
-        if self._exchange.exit is None:
-            raise self._exchange.lost()
-        return self._exchange.exit
-
-    def close(self) -> None:
-        """Closes the connection."""
-        self._closed = True
-        self._drop()
-
-    def _open(self) -> None:
-        made = connect(self._place)
-        try:
-            made.sendall(self._exchange.hello())
-            lines = _wire.LineBuffer()
-            while True:
-                text = lines.next()
-                if text is not None:
-                    break
-                data = made.recv(_READ_BYTES)
-                if not data:
-                    raise ConnectionLostError("the daemon closed the connection", hint="abx daemon logs")
-                lines.feed(data)
-            self._exchange.answered(text)
-        except AbxError:
-            made.close()
-            raise
-        except OSError as error:
-            made.close()
-            raise self._exchange.lost() from error
-        except BaseException:
-            made.close()
-            raise
-        self._frames = _wire.FrameBuffer()
-        self._frames.feed(lines.rest())
-        self._socket = made
-
-    def _follow(self) -> None:
-        self._drop()
-        deadline = time.monotonic() + FOLLOW_LIMIT
-        while True:
-            try:
-                return self._open()
-            except AbxError as error:
-                passing = isinstance(error, DaemonUnreachableError) or error.kind == "shutting_down"
-                if not passing or self._closed or time.monotonic() > deadline:
-                    raise
-            time.sleep(FOLLOW_PAUSE)
-
-    def _step(self, deadline: Optional[float]) -> Optional[Chunk]:
-        frame = self._frames.next()
-        if frame is not None:
-            return self._exchange.take(*frame)
-        if self._socket is None:
-            raise self._exchange.lost()
-        try:
-            if deadline is not None:
-                left = max(0.0, deadline - time.monotonic())
-                poll = select.poll()
-                poll.register(self._socket, select.POLLIN)
-                if not poll.poll(left * 1000):
-                    raise TimeoutError("no output came in time")
-            data = self._socket.recv(_READ_BYTES)
-        except TimeoutError:
-            raise
-        except (OSError, ValueError) as error:
-            raise self._exchange.lost() from error
-        if not data:
-            raise self._exchange.lost()
-        self._frames.feed(data)
-        return None
-
-    def _send(self, frame: bytes) -> None:
-        with self._sending:
-            made = self._socket
-            try:
-                return self._put(made, frame)
-            except ConnectionLostError as error:
-                self._mend(made, error)
-            self._put(self._socket, frame)
-
-    def _put(self, made: Optional[socket.socket], frame: bytes) -> None:
-        if made is None:
-            raise self._exchange.lost()
-        try:
-            made.sendall(frame)
-        except OSError as error:
-            raise self._exchange.lost() from error
-
-    def _mend(self, broken: Optional[socket.socket], error: ConnectionLostError) -> None:
-        """Has another connection than ``broken``: that of who reads, or a new one where nobody does.
-
-        Raises ``error`` where there is none to be had.
-        """
-        if self._exchange.fed:
-            raise error
-        while not self._receiving.acquire(timeout=FOLLOW_PAUSE):
-            if self._closed:
-                raise error
-            if self._socket not in (None, broken):
-                return
-        try:
-            if self._socket not in (None, broken):
-                return
-            self._take_rest()
-            # To connect to a terminal whose program has ended would begin another one.
-            if self._closed or self._exchange.exit is not None or not self._exchange.can_go_on(error):
-                raise error
-            self._follow()
-        finally:
-            self._receiving.release()
-
-    def _take_rest(self) -> None:
-        """Keeps what came before the connection ended for who reads next."""
-        while self._socket is not None:
-            try:
-                data = self._socket.recv(_READ_BYTES, socket.MSG_DONTWAIT)
-            except OSError:
-                break
-            if not data:
-                break
-            self._frames.feed(data)
-        self._exchange.take_rest(self._frames, self._taken)
-
-    def _drop(self) -> None:
-        made, self._socket = self._socket, None
-        if made is not None:
-            try:
-                made.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-            made.close()

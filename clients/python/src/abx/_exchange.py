@@ -9,7 +9,14 @@ from typing import Any, Deque, Dict, List, Mapping, Optional, Tuple
 
 from . import _wire
 from ._version import __version__
-from .errors import AbxError, ConnectionLostError, ProtocolError, ShuttingDownError, from_wire
+from .errors import (
+    AbxError,
+    ConnectionLostError,
+    DaemonUnreachableError,
+    ProtocolError,
+    ShuttingDownError,
+    from_wire,
+)
 from .models import Json, PtySize
 
 #: How long a lost command is looked for, in seconds: a daemon restarts in less.
@@ -20,6 +27,12 @@ FOLLOW_PAUSE = 0.1
 
 #: One piece of output: ``stdout`` or ``stderr``, and its bytes.
 Chunk = Tuple[str, bytes]
+
+#: What an opening says of a command that is to be begun.
+_BEGINS = ("terminal", "agent", "key", "timeout_ms")
+
+#: What a daemon says of a command that is no more.
+_GONE = ("exec_not_found", "session_not_found", "wrong_state", "sandbox_lost")
 
 _NAMES = {_wire.STDOUT: "stdout", _wire.STDERR: "stderr"}
 
@@ -92,10 +105,13 @@ class Exchange:
             self._have[name] += len(payload)
             return name, payload
         if kind == _wire.EXIT:
-            said = json.loads(payload)
-            self.exit = int(said["exit_code"]), said.get("reason")
+            said = _wire.message(payload)
+            code = said.get("exit_code")
+            if not isinstance(code, int):
+                raise ProtocolError("the daemon sent an end without a code")
+            self.exit = code, said.get("reason")
         elif kind == _wire.ERROR:
-            raise from_wire(json.loads(payload))
+            raise from_wire(_wire.message(payload))
         return None
 
     def take_rest(self, frames: _wire.FrameBuffer, into: Deque[Chunk]) -> None:
@@ -127,12 +143,35 @@ class Exchange:
             return "key" in self.opening
         if not self._durable:
             return False
-        if "terminal" not in self.opening:
-            self.opening = {**self.opening, "follow": self.exec_id}
-            self.opening.pop("timeout_ms", None)
-            self.opening.pop("key", None)
+        # By its id alone: what else names it would begin another where it has ended meanwhile.
+        self.opening = {key: value for key, value in self.opening.items() if key not in _BEGINS}
+        self.opening["follow"] = self.exec_id
         self.opening.update(stdout_from=self._have["stdout"], stderr_from=self._have["stderr"])
         return True
+
+    def may_open(self, error: AbxError) -> bool:
+        """Whether what was not opened for this reason may be opened again."""
+        if isinstance(error, ShuttingDownError) and error.is_unbegun:
+            return True
+        return isinstance(error, ConnectionLostError) and self.can_go_on(error)
+
+    def is_passing(self, error: AbxError) -> bool:
+        """Whether an attempt that failed so may be made again: never where that could begin a second
+        command.
+        """
+        if isinstance(error, ShuttingDownError) and error.is_unbegun:
+            return True
+        if isinstance(error, (ShuttingDownError, ConnectionLostError)):
+            return bool(self.exec_id) or "key" in self.opening
+        return isinstance(error, DaemonUnreachableError)
+
+    def check_gone(self, error: AbxError) -> None:
+        """Raises :class:`ConnectionLostError` where the daemon says with this that the command is no more."""
+        if self.exec_id and error.kind in _GONE:
+            raise ConnectionLostError(
+                f"the command cannot be followed any more: {error.message}",
+                hint=error.hint or f"abx exec wait {self.exec_id}",
+            ) from error
 
     def lost(self) -> ConnectionLostError:
         """What to raise where it ends here."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from .errors import ProtocolError, from_wire
+from .errors import InvalidParamsError, ProtocolError, from_wire
 
 #: The protocol that this package speaks.
 PROTOCOL = 1
@@ -21,12 +21,24 @@ STDOUT, STDERR, EXIT, ERROR = 65, 66, 67, 68
 
 _HEADER_BYTES = 5
 
+#: Characters to either side of one that cannot be sent, in what is said of it.
+_QUOTED = 30
+
 
 def line(value: Mapping[str, Any]) -> bytes:
-    """One JSON text and a newline."""
-    return (
-        json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
-    )
+    """One JSON text and a newline.
+
+    Raises :class:`InvalidParamsError` for text that cannot be sent.
+    """
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    try:
+        return text.encode("utf-8") + b"\n"
+    except UnicodeEncodeError as error:
+        # Such as a name of a file of this machine that is not UTF-8.
+        around = text[max(0, error.start - _QUOTED) : error.start + _QUOTED]
+        raise InvalidParamsError(
+            f"only Unicode text can be sent, and this has half a character: {around!r}"
+        ) from None
 
 
 def request(number: int, method: str, params: Mapping[str, Any]) -> bytes:
@@ -40,10 +52,10 @@ def notification(method: str, params: Mapping[str, Any]) -> bytes:
 
 
 def message(text: bytes) -> Dict[str, Any]:
-    """What a line of the daemon says."""
+    """What a line of the daemon, or a frame's payload, says."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ProtocolError(f"what listens there does not speak JSON: {text[:80]!r}") from None
     if not isinstance(value, dict):
         raise ProtocolError("the daemon sent something that is no object")

@@ -12,12 +12,14 @@ from ._async_connection import AsyncConnection
 from ._async_stream import AsyncExecStream
 from ._calls import Call, MountLike, Path, PortLike
 from ._closing import AsyncClosing
+from ._connection import Retries
 from ._exchange import Exchange, opening
 from ._output import Collector, OnProgress, progress
+from ._screen import Screen
 from ._tar import copy_in, copy_out, finished, pack, unpack
 from .async_events import AsyncEventStream
 from .client import Input, client_name
-from .errors import ConnectionLostError
+from .errors import ConnectionLostError, ShuttingDownError
 from .models import (
     CommandResult,
     DaemonInfo,
@@ -47,8 +49,8 @@ class AsyncClient(AsyncClosing):
 
     The daemon is started where none listens, unless ``autostart`` is off. ``home`` and ``socket`` are those
     of ``abx --home`` and ``--socket``; ``program`` is the program ``abx`` if it is not on PATH. ``timeout``
-    limits how long any call may wait for its answer, in seconds. A call that is cancelled leaves what it
-    began going on.
+    limits how long any call, and what opens a stream, may wait for its answer, in seconds. A call
+    that is cancelled leaves what it began going on.
     """
 
     def __init__(
@@ -375,8 +377,8 @@ class AsyncClient(AsyncClosing):
         """Terminals that are open."""
         return await self._do(_calls.terminals(session))
 
-    async def terminal_peek(self, session: str, terminal: str = "main", *, scrollback: int = 0) -> List[str]:
-        """The lines that a terminal shows."""
+    async def terminal_peek(self, session: str, terminal: str = "main", *, scrollback: int = 0) -> Screen:
+        """The lines that a terminal shows, with its cursor, size and title."""
         return await self._do(_calls.terminal_peek(session, terminal, scrollback))
 
     async def terminal_close(self, session: str, terminal: str = "main") -> None:
@@ -385,7 +387,7 @@ class AsyncClient(AsyncClosing):
 
     async def open_stream(self, first: Json) -> AsyncExecStream:
         """A raw stream with this opening, under this client's name."""
-        return await AsyncExecStream.open(self.place, Exchange({"client": self.name, **first}))
+        return await AsyncExecStream.open(self.place, Exchange({"client": self.name, **first}), self.timeout)
 
     # Files
 
@@ -445,7 +447,7 @@ class AsyncClient(AsyncClosing):
         missed. A daemon that goes away is waited for, ``reconnect`` seconds long (None for ever), and events
         go on where they were.
         """
-        return AsyncEventStream(self.place, self.name, since, session, kinds, reconnect)
+        return AsyncEventStream(self.place, self.name, since, session, kinds, reconnect, self.timeout)
 
     async def history(
         self,
@@ -476,14 +478,18 @@ class AsyncClient(AsyncClosing):
         if on_progress is not None and op is not None:
             self._watched[op] = on_progress
         try:
-            for attempt in range(2):
+            retries = Retries(call.repeatable, self.timeout)
+            while True:
                 connection = await self._connected()
                 try:
                     return call.read(await connection.call(call.method, call.params, self.timeout))
-                except ConnectionLostError:
-                    if attempt or not call.repeatable:
+                except (ConnectionLostError, ShuttingDownError) as error:
+                    if not retries.may_ask(error):
                         raise
-            raise AssertionError("the second attempt returns or raises")
+                    if self._connection is connection:
+                        # Others may wait on it for what was begun.
+                        self._connection = None
+                await asyncio.sleep(retries.pause)
         finally:
             self._watched.pop(op or "", None)
 

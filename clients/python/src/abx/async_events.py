@@ -7,10 +7,11 @@ import time
 from typing import Callable, List, Optional, Sequence
 
 from . import _launch
-from ._async_connection import AsyncConnection
+from ._async_connection import AsyncConnection, Attempt
 from ._closing import AsyncClosing
+from ._connection import greet_limit, unanswered
 from .errors import AbxError, ConnectionLostError, SessionNotFoundError
-from .events import Following, is_passing, may_go_on, pause
+from .events import Absence, Following, may_go_on
 from .models import Event, Json
 
 #: Messages that wait to be taken. Whoever takes none has the daemon wait, and then hears what is kept from
@@ -31,11 +32,15 @@ class AsyncEventStream(AsyncClosing):
         session: Optional[str],
         kinds: Sequence[str],
         reconnect: Optional[float],
+        timeout: Optional[float] = None,
     ) -> None:
         self._place = place
         self._name = name
         self._following = Following(since, session, kinds)
         self._reconnect = reconnect
+        self._timeout = timeout
+        self._absence: Optional[Absence] = None
+        self._attempt = Attempt()
         self._waiting: List[Event] = []
         self._closed = False
         self._begun = False
@@ -50,7 +55,7 @@ class AsyncEventStream(AsyncClosing):
     async def open(self) -> "AsyncEventStream":
         """Subscribes, unless that is done: nothing that happens afterwards is missed."""
         if not self._begun:
-            await self._subscribe()
+            await self._try(greet_limit(self._timeout))
             self._begun = True
             # A daemon that the user stops stays stopped: who only listens does not start it.
             place = self._place
@@ -110,6 +115,7 @@ class AsyncEventStream(AsyncClosing):
     def close(self) -> None:
         """Ends it."""
         self._closed = True
+        self._attempt.end()
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -121,7 +127,7 @@ class AsyncEventStream(AsyncClosing):
 
     async def _subscribe(self) -> None:
         messages: "asyncio.Queue[Optional[Json]]" = asyncio.Queue(_WAITING_MESSAGES)
-        connection = await AsyncConnection.open(self._place, self._name, messages.put)
+        connection = await AsyncConnection.open(self._place, self._name, messages.put, self._timeout)
         try:
             await self._ask(connection)
             while self._following.since is None:
@@ -131,33 +137,50 @@ class AsyncEventStream(AsyncClosing):
                 event = self._following.take(message)
                 if event is not None:
                     self._waiting.append(event)
+            if self._closed:
+                raise ConnectionLostError("the events were closed")
         except BaseException:
             connection.close()
             raise
-        self._connection, self._messages = connection, messages
+        self._connection, self._messages, self._absence = connection, messages, None
+
+    async def _try(self, limit: float) -> None:
+        """Subscribes on a new connection, all of which may take so many seconds."""
+        try:
+            await self._attempt.make(self._subscribe(), limit)
+        except AbxError:
+            raise
+        except asyncio.TimeoutError:
+            raise unanswered("event.subscribe", limit) from None
 
     async def _ask(self, connection: AsyncConnection) -> None:
+        limit = greet_limit(self._timeout)
         if self._following.name is not None:
+            asked = {"name": self._following.name}
             try:
-                self._following.named(await connection.call("session.get", {"name": self._following.name}))
+                self._following.named(await connection.call("session.get", asked, limit))
             except SessionNotFoundError:
                 self._following.named(None)
-        self._following.subscribed(await connection.call("event.subscribe", self._following.params()))
+        self._following.subscribed(await connection.call("event.subscribe", self._following.params(), limit))
 
     async def _resubscribe(self, error: Exception) -> None:
         connection, self._connection, self._messages = self._connection, None, None
         if connection is not None:
             connection.close()
-        limit = None if self._reconnect is None else time.monotonic() + self._reconnect
-        attempt = 0
+        # Kept from one call to the next, since who waits in short steps is cancelled in between.
+        absence = self._absence = self._absence or Absence(self._reconnect)
         while not self._closed:
-            if limit is not None and time.monotonic() >= limit:
+            if absence.is_over():
+                self._absence = None
                 raise error
-            await asyncio.sleep(pause(attempt))
-            attempt += 1
             try:
-                return await self._subscribe()
-            except AbxError as failure:
-                if not is_passing(failure):
+                await self._attempt.make(asyncio.sleep(max(0.0, absence.due - time.monotonic())))
+                return await self._try(absence.limit(self._timeout))
+            except (AbxError, OSError) as failure:
+                if self._closed:
+                    return
+                if not may_go_on(failure):
+                    self._absence = None
                     raise
                 error = failure
+                absence.failed()

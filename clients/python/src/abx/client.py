@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from typing import Any, List, Mapping, Optional, Sequence, TypeVar, Union
 
 from . import _calls, _launch
 from ._calls import Call, MountLike, Path, PortLike
 from ._closing import Closing
-from ._connection import Connection, ExecStream
+from ._connection import Connection, Retries
 from ._exchange import Exchange, opening
 from ._output import Collector, OnProgress, OnText, progress
+from ._screen import Screen
+from ._stream import ExecStream
 from ._tar import copy_in, copy_out, finished, pack, unpack
-from .errors import ConnectionLostError
+from .errors import ConnectionLostError, ShuttingDownError
 from .events import EventStream
 from .models import (
     CommandResult,
@@ -52,7 +55,7 @@ class Client(Closing):
 
     The daemon is started where none listens, unless ``autostart`` is off. ``home`` and ``socket`` are those
     of ``abx --home`` and ``--socket``; ``program`` is the program ``abx`` if it is not on PATH. ``timeout``
-    limits how long any call may wait for its answer, in seconds.
+    limits how long any call, and what opens a stream, may wait for its answer, in seconds.
     """
 
     def __init__(
@@ -369,8 +372,8 @@ class Client(Closing):
         """Terminals that are open."""
         return self._do(_calls.terminals(session))
 
-    def terminal_peek(self, session: str, terminal: str = "main", *, scrollback: int = 0) -> List[str]:
-        """The lines that a terminal shows."""
+    def terminal_peek(self, session: str, terminal: str = "main", *, scrollback: int = 0) -> Screen:
+        """The lines that a terminal shows, with its cursor, size and title."""
         return self._do(_calls.terminal_peek(session, terminal, scrollback))
 
     def terminal_close(self, session: str, terminal: str = "main") -> None:
@@ -379,7 +382,7 @@ class Client(Closing):
 
     def open_stream(self, first: Json) -> ExecStream:
         """A raw stream with this opening, under this client's name."""
-        return ExecStream(self.place, Exchange({"client": self.name, **first}))
+        return ExecStream(self.place, Exchange({"client": self.name, **first}), self.timeout)
 
     # Files
 
@@ -438,7 +441,7 @@ class Client(Closing):
         It is subscribed when this returns: nothing that happens afterwards is missed. A daemon that goes away
         is waited for, ``reconnect`` seconds long (None for ever), and events go on where they were.
         """
-        return EventStream(self.place, self.name, since, session, kinds, reconnect)
+        return EventStream(self.place, self.name, since, session, kinds, reconnect, self.timeout)
 
     def history(
         self,
@@ -469,15 +472,15 @@ class Client(Closing):
             if told is not None and on_progress is not None:
                 on_progress(told)
 
-        for attempt in range(2):
+        retries = Retries(call.repeatable, self.timeout)
+        while True:
             connection = self._take()
             try:
                 answer = connection.call(call.method, call.params, self.timeout, event)
-            except ConnectionLostError:
+            except (ConnectionLostError, ShuttingDownError) as error:
                 connection.close()
-                if attempt or not call.repeatable:
+                if not retries.may_ask(error):
                     raise
-                continue
             except Exception as error:
                 # An answer leaves the connection as good as it was, and anything else does not.
                 self._give(connection) if getattr(error, "code", None) is not None else connection.close()
@@ -485,9 +488,10 @@ class Client(Closing):
             except BaseException:
                 connection.close()
                 raise
-            self._give(connection)
-            return call.read(answer)
-        raise AssertionError("the second attempt returns or raises")
+            else:
+                self._give(connection)
+                return call.read(answer)
+            time.sleep(retries.pause)
 
     def _take(self) -> Connection:
         while True:

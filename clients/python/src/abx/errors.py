@@ -186,6 +186,11 @@ class ShuttingDownError(AbxError):
 
     kind = "shutting_down"
 
+    @property
+    def is_unbegun(self) -> bool:
+        """Whether it said that nothing was begun, so that the next daemon may be asked."""
+        return self.data.get("begun") is False
+
 
 class InternalError(AbxError):
     """A fault in abx itself, or a kind that this version does not know."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from types import TracebackType
@@ -10,7 +9,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 from . import _launch
 from ._closing import Closing
-from ._connection import Connection
+from ._connection import Connection, greet_limit, unanswered
 from .errors import (
     AbxError,
     CallTimeoutError,
@@ -39,6 +38,36 @@ def may_go_on(error: Exception) -> bool:
     if isinstance(error, AbxError) and is_passing(error):
         return True
     return isinstance(error, (ConnectionLostError, CallTimeoutError, OSError))
+
+
+#: Least time that an attempt to subscribe again has, in seconds: who asks for events without waiting comes
+#: back to a daemon as well.
+_ATTEMPT_LEAST = 0.1
+
+
+class Absence:
+    """How long a daemon has been away for a subscriber, and when it is looked for next."""
+
+    def __init__(self, reconnect: Optional[float]) -> None:
+        now = time.monotonic()
+        self._end = None if reconnect is None else now + reconnect
+        self._attempt = 0
+        #: When the next attempt is due.
+        self.due = now + pause(0)
+
+    def is_over(self) -> bool:
+        """Whether it is not waited for any longer."""
+        return self._end is not None and time.monotonic() >= self._end
+
+    def limit(self, timeout: Optional[float]) -> float:
+        """What an attempt may take, in seconds, where a call may take ``timeout``."""
+        allowed = greet_limit(timeout)
+        return allowed if self._end is None else max(0.0, min(allowed, self._end - time.monotonic()))
+
+    def failed(self) -> None:
+        """Takes an attempt that failed."""
+        self._attempt += 1
+        self.due = time.monotonic() + pause(self._attempt)
 
 
 class Following:
@@ -114,15 +143,19 @@ class EventStream(Closing):
         session: Optional[str],
         kinds: Sequence[str],
         reconnect: Optional[float],
+        timeout: Optional[float] = None,
     ) -> None:
         self._place = place
         self._name = name
         self._following = Following(since, session, kinds)
         self._reconnect = reconnect
+        self._timeout = timeout
         self._waiting: List[Event] = []
         self._closed = threading.Event()
         self._connection: Optional[Connection] = None
-        self._subscribe()
+        self._joining: Optional[Connection] = None
+        self._absence: Optional[Absence] = None
+        self._subscribe(greet_limit(timeout))
         # A daemon that the user stops stays stopped: who only listens does not start it.
         self._place = _launch.Place(place.home, place.socket, place.program, autostart=False)
 
@@ -143,20 +176,28 @@ class EventStream(Closing):
                     raise ConnectionLostError("the daemon went away")
                 if self._following.ended:
                     # Nothing more comes until it is asked for.
-                    self._ask(connection)
+                    self._ask(connection, self._limit(deadline))
                     continue
-                event = self._following.take(connection.receive(deadline))
-                if event is not None:
-                    return event
-            except socket.timeout:
-                return None
-            except (AbxError, OSError) as error:
+                message = connection.receive(deadline)
+            except AbxError as error:
                 if self._closed.is_set():
                     break
                 if not may_go_on(error):
                     raise
                 if not self._resubscribe(error, deadline):
                     return None
+                continue
+            except TimeoutError:
+                return None
+            except OSError as error:
+                if self._closed.is_set():
+                    break
+                if not self._resubscribe(error, deadline):
+                    return None
+                continue
+            event = self._following.take(message)
+            if event is not None:
+                return event
         return None
 
     def wait_for(self, wanted: Callable[[Event], bool], timeout: float) -> Event:
@@ -183,10 +224,11 @@ class EventStream(Closing):
 
     def close(self) -> None:
         """Ends it."""
+        # In this order: who subscribes meanwhile finds either this, or its connection ended here.
         self._closed.set()
-        connection = self._connection
-        if connection is not None:
-            connection.shut()
+        for connection in (self._connection, self._joining):
+            if connection is not None:
+                connection.close()
 
     def __exit__(
         self,
@@ -201,54 +243,89 @@ class EventStream(Closing):
         if getattr(self, "_connection", None) is not None:
             self._drop()
 
-    def _subscribe(self) -> None:
-        connection = Connection(self._place, self._name)
+    def _subscribe(self, limit: float) -> None:
+        """Subscribes on a new connection, all of which may take so many seconds."""
+        connection = Connection(self._place, self._name, limit, self._join)
+        deadline = time.monotonic() + limit
         try:
-            self._ask(connection)
+            self._ask(connection, limit)
             # The first notification tells the number from which on nothing is missed.
             while self._following.since is None:
-                event = self._following.take(connection.receive())
+                event = self._following.take(connection.receive(deadline))
                 if event is not None:
                     self._waiting.append(event)
+            self._connection, self._absence = connection, None
+            self._check_open()
+        except AbxError:
+            connection.close()
+            raise
+        except TimeoutError:
+            connection.close()
+            raise unanswered("event.subscribe", limit) from None
         except BaseException:
             connection.close()
             raise
-        self._connection = connection
+        finally:
+            self._joining = None
 
-    def _ask(self, connection: Connection) -> None:
+    def _join(self, connection: Connection) -> None:
+        self._joining = connection
+        self._check_open()
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise ConnectionLostError("the events were closed")
+
+    def _limit(self, deadline: Optional[float]) -> float:
+        """What asking may take now, in seconds."""
+        allowed = greet_limit(self._timeout)
+        if deadline is None:
+            return allowed
+        return min(allowed, max(_ATTEMPT_LEAST, deadline - time.monotonic()))
+
+    def _ask(self, connection: Connection, limit: float) -> None:
         def early(message: Json) -> None:
             event = self._following.take(message)
             if event is not None:
                 self._waiting.append(event)
 
         if self._following.name is not None:
+            asked = {"name": self._following.name}
             try:
-                self._following.named(connection.call("session.get", {"name": self._following.name}))
+                self._following.named(connection.call("session.get", asked, limit))
             except SessionNotFoundError:
                 self._following.named(None)
-        self._following.subscribed(connection.call("event.subscribe", self._following.params(), None, early))
+        self._following.subscribed(connection.call("event.subscribe", self._following.params(), limit, early))
 
     def _resubscribe(self, error: Exception, deadline: Optional[float]) -> bool:
-        """Whether it is subscribed again; raises where the daemon stays away too long."""
+        """Whether it is subscribed again, which is not so where the time is up: then this goes on when it is
+        called again.
+
+        Raises where the daemon stays away too long.
+        """
         self._drop()
-        limit = None if self._reconnect is None else time.monotonic() + self._reconnect
-        attempt = 0
+        absence = self._absence = self._absence or Absence(self._reconnect)
         while True:
-            now = time.monotonic()
-            if deadline is not None and now >= deadline:
-                return False
-            if limit is not None and now >= limit:
+            if absence.is_over():
+                self._absence = None
                 raise error
-            if self._closed.wait(pause(attempt)):
+            now = time.monotonic()
+            until = absence.due if deadline is None else min(absence.due, deadline)
+            if self._closed.wait(max(0.0, until - now)):
                 return False
-            attempt += 1
+            if time.monotonic() < absence.due:
+                return False
             try:
-                self._subscribe()
+                self._subscribe(min(absence.limit(self._timeout), self._limit(deadline)))
                 return True
-            except AbxError as failure:
-                if not is_passing(failure):
+            except (AbxError, OSError) as failure:
+                if self._closed.is_set():
+                    return False
+                if not may_go_on(failure):
+                    self._absence = None
                     raise
                 error = failure
+                absence.failed()
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None

@@ -319,6 +319,8 @@ class TerminalInfo:
     cmd: Sequence[str]
     clients: int
     started_at: datetime
+    #: None where that is not known.
+    size: Optional["PtySize"] = None
 
     @classmethod
     def from_wire(cls, data: Mapping[str, Any]) -> "TerminalInfo":
@@ -330,6 +332,7 @@ class TerminalInfo:
             cmd=[str(word) for word in data.get("cmd") or []],
             clients=int(data.get("clients") or 0),
             started_at=_some_time(data, "started_at"),
+            size=PtySize.from_wire(data["size"]) if data.get("size") else None,
         )
 
 
@@ -454,6 +457,11 @@ class PtySize:
     def to_wire(self) -> Json:
         """As the daemon takes it."""
         return {"cols": self.cols, "rows": self.rows}
+
+    @classmethod
+    def from_wire(cls, data: Mapping[str, Any]) -> "PtySize":
+        """As the daemon gives it."""
+        return cls(rows=int(data.get("rows") or 0), cols=int(data.get("cols") or 0))
 
 
 @dataclass(frozen=True)

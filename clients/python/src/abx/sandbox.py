@@ -7,8 +7,8 @@ from weakref import WeakValueDictionary
 
 from ._calls import Path
 from ._closing import Closing
-from ._connection import ExecStream
 from ._output import OnText
+from ._stream import ExecStream
 from .client import Client, collect
 from .errors import SessionNotFoundError
 from .info import SessionInfo

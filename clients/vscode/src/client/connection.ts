@@ -27,7 +27,7 @@ const FIRST_RETRY_MS = 100;
 const LAST_RETRY_MS = 3_000;
 
 /** Longest wait for the answers that open a connection, in milliseconds: one that hangs must not look alive. */
-const GREETING_LIMIT_MS = 10_000;
+const ANSWER_LIMIT_MS = 10_000;
 
 export interface ClientOptions extends Places {
   /** The program `abx`: a path, or a name that is searched for. */
@@ -36,6 +36,8 @@ export interface ClientOptions extends Places {
   name: string;
   env?: NodeJS.ProcessEnv;
   log?: (line: string) => void;
+  /** Longest wait for the answers that open a connection, in milliseconds; ten seconds if absent. */
+  answerLimitMs?: number;
 }
 
 export type State =
@@ -195,16 +197,14 @@ export class Client implements Disposable {
     rpc.onError(([error]) => this.log(`connection: ${error.message}`));
     rpc.onNotification("event", (params: unknown) => this.heard(params, link));
     rpc.listen();
-    let hangs = false;
-    const limit = setTimeout(() => {
-      hangs = true;
-      close(link);
-    }, GREETING_LIMIT_MS);
     try {
-      const greeting = { client: this.options.name, version: VERSION, protocol: PROTOCOL };
-      const hello = await request(link, "daemon.hello", greeting, CancellationToken.None);
-      if (hello.protocol !== PROTOCOL) throw mismatch(hello);
-      await this.subscribe(link);
+      const hello = await this.answered(link, async () => {
+        const greeting = { client: this.options.name, version: VERSION, protocol: PROTOCOL };
+        const hello = await request(link, "daemon.hello", greeting, CancellationToken.None);
+        if (hello.protocol !== PROTOCOL) throw mismatch(hello);
+        await this.subscribe(link);
+        return hello;
+      });
       if (this.disposed) throw lostConnection();
       live = { ...link, hello };
       this.live = live;
@@ -212,6 +212,20 @@ export class Client implements Disposable {
       this.become({ kind: "connected", hello });
     } catch (error) {
       close(link);
+      throw error;
+    }
+  }
+
+  /** Does what a daemon answers at once, and ends the connection to one that does not. */
+  private async answered<T>(link: Link, work: () => Promise<T>): Promise<T> {
+    let hangs = false;
+    const limit = setTimeout(() => {
+      hangs = true;
+      close(link);
+    }, this.options.answerLimitMs ?? ANSWER_LIMIT_MS);
+    try {
+      return await work();
+    } catch (error) {
       if (hangs) throw new AbxError("daemon_hangs", "abxd does not answer", "abx daemon restart");
       throw error;
     } finally {
@@ -238,7 +252,7 @@ export class Client implements Disposable {
         return this.advanced(event);
       case "lagged":
         // Without events the connection would look alive and miss all that happens.
-        this.subscribe(link).catch((error) => {
+        this.answered(link, () => this.subscribe(link)).catch((error) => {
           this.log(`the events could not be followed again: ${asAbxError(error).text}`);
           close(link);
         });

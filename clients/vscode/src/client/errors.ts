@@ -46,9 +46,19 @@ export class AbxError extends Error {
 const REQUEST_CANCELLED = -32800;
 
 /** The error object of an answer, or of a raw stream, as an error to throw. */
-export function fromWire(code: number, message: string, data: Partial<ErrorData> | undefined): AbxError {
+export function fromWire(
+  code: number,
+  message: string,
+  data: (Partial<ErrorData> & { begun?: boolean | null }) | undefined,
+): AbxError {
   if (code === REQUEST_CANCELLED)
     return new AbxError("cancelled", "cancelled; what was begun goes on in abxd");
+  if (data?.kind === "shutting_down" && data.begun === false)
+    return new AbxError(
+      data.kind,
+      "abxd is stopping, and has begun nothing",
+      "do it again: the next abxd is asked",
+    );
   const kind = data?.kind ?? (code === ErrorCodes.MethodNotFound ? "method_not_found" : "internal");
   const hint = kind === "method_not_found" ? "bring abx up to date, then: abx daemon restart" : data?.hint;
   return new AbxError(kind, message, hint ?? undefined, data?.causes ?? []);

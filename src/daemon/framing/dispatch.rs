@@ -23,16 +23,13 @@ use crate::daemon::shutdown::Shutdown;
 use crate::daemon::stream::notify::Seats;
 use crate::daemon::subscriptions::{Answered, Held, Subscriptions};
 use crate::proto::errors::Kind;
-use crate::proto::methods::{EventSubscribe, Method, TerminalOpen};
+use crate::proto::methods::subscribes;
 
 /// The notification by which a client says that it no longer waits; named as language servers name it.
 const CANCEL: &str = "$/cancelRequest";
 
 /// Longest part of an id that stands in the log, in characters.
 const MAX_LOGGED_ID_CHARS: usize = 40;
-
-/// Methods that subscribe.
-const SUBSCRIBING: [&str; 2] = [EventSubscribe::NAME, TerminalOpen::NAME];
 
 /// Most bytes of a batch's answers together; as much as a few lists of all sessions have. Entries past it are answered with
 /// kind `limit`, and as far as that is known before, not carried out.
@@ -300,9 +297,8 @@ impl Connection {
 
 /// Holds the subscriptions of a message until its answer is sent.
 fn hold(entries: &[Entry<'_>]) -> Option<(Held, Answered)> {
-    let subscribes =
-        |entry: &Entry<'_>| matches!(entry, Entry::Call(call) if SUBSCRIBING.contains(&&*call.method));
-    entries.iter().any(subscribes).then(Held::new)
+    let begins_one = |entry: &Entry<'_>| matches!(entry, Entry::Call(call) if subscribes(&call.method));
+    entries.iter().any(begins_one).then(Held::new)
 }
 
 /// An id as it stands in the log.

@@ -21,6 +21,7 @@ mod halves;
 mod listener;
 pub mod logging;
 pub mod mounts;
+mod named;
 mod orphans;
 pub mod progress;
 mod rebuild;

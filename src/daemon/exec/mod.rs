@@ -36,7 +36,7 @@ use super::driver::Driver;
 use super::failure::Failure;
 use super::framing::Audience;
 use super::guests::{NotStarted, Started};
-use super::resolve;
+use super::named;
 use crate::engine::{Chunk, EngineError, ExecIo, ExecSpec, ExecState, WindowSize};
 use crate::fault;
 use crate::model::exec::Verdict;
@@ -45,9 +45,6 @@ use crate::model::session::{Runtime, Session};
 use crate::model::step::{Verb, plan};
 use crate::proto::errors::Kind;
 use crate::proto::stream::{AgentStart, Size};
-
-/// Most arguments of a command, and most bytes in all of them: what Linux takes (a quarter of the usual stack limit).
-const MAX_ARGV_BYTES: usize = 2 * 1024 * 1024;
 
 /// Longest wait for an operation that keeps a sandbox from taking a command: a save of a large sandbox under a pause.
 /// Past it the command is refused as `busy`.
@@ -134,7 +131,7 @@ impl Driver {
     /// program is no error here: it is the command's end.
     pub async fn exec(&self, request: ExecRequest) -> Result<Live, Failure> {
         let session = runnable(self.session(&request.session)?)?;
-        check(&request)?;
+        named::command(&request)?;
         let in_use = self.0.usage.begin(&session.id);
         let id = uuid::Uuid::now_v7().to_string();
         self.begin_exec(&session, &request, &id, &listed(&request)).await?;
@@ -297,25 +294,6 @@ pub(super) fn runnable(session: Arc<Session>) -> Result<Arc<Session>, Failure> {
         Ok(_) => Ok(session),
         Err(refusal) => Err(Failure::refused(&session, refusal)),
     }
-}
-
-fn check(request: &ExecRequest) -> Result<(), Failure> {
-    if request.cmd.iter().map(|arg| arg.len() + 1).sum::<usize>() > MAX_ARGV_BYTES {
-        return Err(Failure::new(Kind::Limit, format!("a command has at most {MAX_ARGV_BYTES} bytes")));
-    }
-    if request.cmd.iter().any(|arg| arg.contains('\0')) || request.cmd.first().is_some_and(String::is_empty) {
-        return Err(Failure::field("cmd", "a program and its arguments, without NUL bytes"));
-    }
-    if !request.attach && request.cmd.is_empty() {
-        return Err(Failure::field("cmd", "a program and its arguments"));
-    }
-    if request.key.as_deref().is_some_and(|key| key.is_empty() || key.len() > records::MAX_KEY_BYTES) {
-        return Err(Failure::field("key", format!("1 to {} bytes", records::MAX_KEY_BYTES)));
-    }
-    if request.cwd.as_deref().is_some_and(|cwd| !cwd.starts_with('/')) {
-        return Err(Failure::field("cwd", "an absolute path in the sandbox"));
-    }
-    resolve::check_env(request.env.iter().map(|(k, v)| (k.as_str(), v.as_str())))
 }
 
 /// The session's shell: bash where there is one, as a login shell.

@@ -74,8 +74,7 @@ async fn open(
 }
 
 async fn write(asked: TerminalWriteParams, app: &App, extensions: &Extensions) -> Result<Done, Failure> {
-    let keys = text::decode(asked.encoding, asked.data)
-        .map_err(|error| Failure::params(format!("`data` is no base64: {error}")))?;
+    let keys = text::decode(asked.encoding, asked.data).map_err(|_| Failure::field("data", "base64"))?;
     if keys.len() > MAX_WRITE_BYTES {
         let text = format!("one call types at most {MAX_WRITE_BYTES} bytes");
         return Err(Failure::new(Kind::Limit, text));

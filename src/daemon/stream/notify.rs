@@ -16,6 +16,7 @@ use crate::daemon::driver::Driver;
 use crate::daemon::exec::{Handle, Input, Live};
 use crate::daemon::failure::Failure;
 use crate::daemon::framing::Notifier;
+use crate::daemon::named;
 use crate::daemon::shutdown::Shutdown;
 use crate::daemon::subscriptions::{Begun, Reserved};
 use crate::daemon::text;
@@ -58,8 +59,9 @@ pub async fn open(
     shutdown: &Shutdown,
     place: Reserved,
     seats: &Seats,
-    params: TerminalOpenParams,
+    mut params: TerminalOpenParams,
 ) -> Result<TerminalOpened, Failure> {
+    params.terminal = named::terminal(&params.terminal)?;
     let (size, is_viewer) = (params.size, params.read_only);
     let open = opening(params);
     let (request, mut wanted) = asked(&open);

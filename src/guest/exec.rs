@@ -75,7 +75,7 @@ pub(super) fn start(run: &Run, rights: &Rights, tools: Option<&Path>) -> Result<
 }
 
 fn failed(why: u8, text: String) -> Failed {
-    Failed { why, text }
+    Failed::new(why, text)
 }
 
 fn user_of(run: &Run, rights: &Rights) -> Result<User, Failed> {

@@ -204,7 +204,7 @@ impl Guests {
             Some(_) => {}
             None => return Ok(None),
         }
-        open.link().close();
+        open.link().refuse();
         Ok(None)
     }
 

@@ -18,6 +18,12 @@ use crate::proto::errors::Kind;
 /// Output that is kept of each stream by `exec.run`, in bytes. What is beyond is read and dropped.
 pub const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
 
+/// The system's word on arguments and environment that are together longer than it takes (`E2BIG`).
+pub const TOO_LONG: &str = "argument list too long";
+
+/// What ends the input of a program on a terminal, as terminals are set at first (`VEOF` of termios(3)).
+const END_OF_FILE: &str = "\u{4}";
+
 /// What a buffered command gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
@@ -47,6 +53,7 @@ impl Driver {
         let this = self.clone();
         self.submit(async move {
             let audience = request.audience.clone();
+            let input = input.map(|text| whole(text, request.tty.is_some()));
             let live = this.exec(request).await?;
             let handle = live.handle.copy();
             let output = collect(live, input, &audience).await?;
@@ -62,8 +69,13 @@ impl Driver {
 
 /// The refusal of a command that never started; `text` is what the engine said in place of its output.
 pub(super) fn never_started(handle: &Handle, code: i32, text: &[u8]) -> Failure {
-    let kind = if code == NOT_EXECUTABLE { Kind::CommandNotExecutable } else { Kind::CommandNotFound };
-    Failure::new(kind, handle.start_refusal(code, text))
+    let line = handle.start_refusal(code, text);
+    let kind = match code {
+        _ if line.contains(TOO_LONG) => Kind::Limit,
+        NOT_EXECUTABLE => Kind::CommandNotExecutable,
+        _ => Kind::CommandNotFound,
+    };
+    Failure::new(kind, line)
 }
 
 /// Why a command never started: a line of ours where the engine's text is one of those that are known, else the
@@ -75,6 +87,11 @@ pub fn start_refusal(command: &str, code: i32, text: &str) -> String {
         return format!("the working directory {dir} does not exist in the sandbox");
     }
     match code {
+        _ if text.to_ascii_lowercase().contains(TOO_LONG) => {
+            format!(
+                "{command}: its arguments and environment are together longer than the sandbox takes: {TOO_LONG}"
+            )
+        }
         NOT_FOUND if text.is_empty() || text.contains("not found") || text.contains("no such file") => {
             format!("{command}: command not found in the sandbox")
         }
@@ -143,6 +160,16 @@ pub(super) async fn feed(stdin: Option<Input>, text: String) -> std::convert::In
 async fn read(handle: &Handle, output: &mut ChunkStream, kept: &mut Kept) -> Result<Ended, Failure> {
     while let Some(chunk) = output.next().await {
         kept.take(chunk?);
+/// An input with what ends it. A pipe ends when it is closed; a terminal is never closed, and has a character for that.
+fn whole(text: String, tty: bool) -> String {
+    if !tty {
+        return text;
+    }
+    // Within a line the first only hands over what stands there.
+    let ends = if text.is_empty() || text.ends_with(['\n', '\r']) { 1 } else { 2 };
+    text + &END_OF_FILE.repeat(ends)
+}
+
     }
     handle.wait().await
 }
@@ -171,3 +198,15 @@ mod tests {
         assert_eq!(start_refusal("ls", 126, "unable to find user x"), "unable to find user x");
     }
 }
+        let long = start_refusal("ls", 126, &oci("exec /bin/ls: argument list too long"));
+        assert!(long.starts_with("ls: its arguments") && long.ends_with(TOO_LONG), "{long}");
+    }
+
+    #[test]
+    fn what_a_terminal_is_given_ends_with_the_character_for_that() {
+        for (text, want) in [("", "\u{4}"), ("x\n", "x\n\u{4}"), ("x", "x\u{4}\u{4}")] {
+            assert_eq!(
+                (whole(text.to_owned(), true), whole(text.to_owned(), false)),
+                (want.to_owned(), text.to_owned())
+            );
+        }

@@ -23,7 +23,7 @@ use futures_util::stream::BoxStream;
 use tokio::io::AsyncWrite;
 use tokio::time::{Instant, sleep, timeout};
 
-pub use self::collect::{MAX_OUTPUT_BYTES, Output, start_refusal};
+pub use self::collect::{MAX_OUTPUT_BYTES, Output, TOO_LONG, start_refusal};
 pub use self::deadline::{by, deadline};
 pub(super) use self::ending::KILL_GRACE;
 pub use self::follow::{TerminalOf, no_terminal};

@@ -167,10 +167,10 @@ impl Driver {
     }
 
     /// Notes a command that is about to be started, and counts it. A table that cannot be written (a full disk) keeps
-    /// no command from running, but for one with a key: the key is what it is kept for.
+    /// no command from running that somebody waits for. One that has a key, or goes on by itself, is known by its row alone.
     ///
     /// # Errors
-    /// The store's, for a command with a key.
+    /// The store's, for a command with a key, and one that goes on by itself.
     pub(super) async fn begin_exec(
         &self,
         session: &Session,
@@ -192,7 +192,7 @@ impl Driver {
             verdict: None,
             ended: None,
         };
-        let (attach, keyed) = (request.attach, request.key.is_some());
+        let (attach, needs_row) = (request.attach, request.key.is_some() || request.detached);
         let mark = request.agent.map(|_| Mark::of(&exec));
         let noted = self.0.store.write(move |tx| {
             tx.put_exec(&exec)?;
@@ -210,7 +210,7 @@ impl Driver {
             })
         });
         match noted.await {
-            Err(error) if keyed => Err(error.into()),
+            Err(error) if needs_row => Err(error.into()),
             Err(error) => {
                 tracing::warn!(%error, session = %session.name, "a command is started without a note of it");
                 Ok(())

@@ -88,6 +88,24 @@ async fn what_cannot_be_a_command_is_refused_before_the_engine_is_asked() {
 }
 
 /// Where the last call of this name stands among all calls.
+#[tokio::test]
+async fn what_is_known_by_its_row_alone_is_not_started_where_the_disk_has_no_room_for_it() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    let limit = world.driver.0.store.write(|tx| {
+        tx.fill();
+        Ok(())
+    });
+    limit.await.expect("limited");
+    world.engine.script_exec("greet", b"hello", b"", 0);
+    let long = ExecRequest { cmd: vec!["greet".to_owned(), "x".repeat(100_000)], ..request("greet") };
+    let alone = ExecRequest { detached: true, ..long.clone() };
+    let failure = world.driver.exec_start(alone, None).await.expect_err("no room");
+    assert_eq!((failure.kind, last_call(&world, "exec session-a")), (Kind::StoreFull, None));
+    let output = world.driver.exec_run(long, None).await.expect("somebody waits for it");
+    assert_eq!((output.stdout.as_slice(), output.ended.code), (&b"hello"[..], 0));
+}
+
 fn last_call(world: &World, call: &str) -> Option<usize> {
     world.engine.calls().iter().rposition(|line| line.starts_with(call))
 }

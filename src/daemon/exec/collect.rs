@@ -9,7 +9,7 @@ use super::{ChunkStream, Input};
 use super::{Ended, ExecRequest, Handle, Live, by};
 use crate::daemon::driver::Driver;
 use crate::daemon::failure::Failure;
-use crate::daemon::framing::Audience;
+use crate::daemon::framing::{Abandoned, Audience};
 use crate::engine::Chunk;
 use crate::model::exec::Verdict;
 use crate::model::exec::code::{NOT_EXECUTABLE, NOT_FOUND};
@@ -132,7 +132,10 @@ async fn collect(live: Live, input: Option<String>, audience: &Audience) -> Resu
     };
     let seen = tokio::select! {
         seen = by(deadline, work) => seen.ok_or(Verdict::TimedOut),
-        () = audience.left() => Err(Verdict::Abandoned),
+        why = audience.left() => Err(match why {
+            Abandoned::Cancelled => Verdict::Cancelled,
+            Abandoned::Gone | Abandoned::Stopping => Verdict::Abandoned,
+        }),
     };
     let ended = match seen {
         Ok(Ok(ended)) => ended,
@@ -145,6 +148,16 @@ async fn collect(live: Live, input: Option<String>, audience: &Audience) -> Resu
     };
     let Kept { stdout, stderr, truncated } = kept;
     Ok(Output { id, ended, stdout, stderr, truncated, took: handle.started.elapsed() })
+}
+
+/// An input with what ends it. A pipe ends when it is closed; a terminal is never closed, and has a character for that.
+fn whole(text: String, tty: bool) -> String {
+    if !tty {
+        return text;
+    }
+    // Within a line the first only hands over what stands there.
+    let ends = if text.is_empty() || text.ends_with(['\n', '\r']) { 1 } else { 2 };
+    text + &END_OF_FILE.repeat(ends)
 }
 
 /// Gives the command its input, and then nothing more.
@@ -160,16 +173,6 @@ pub(super) async fn feed(stdin: Option<Input>, text: String) -> std::convert::In
 async fn read(handle: &Handle, output: &mut ChunkStream, kept: &mut Kept) -> Result<Ended, Failure> {
     while let Some(chunk) = output.next().await {
         kept.take(chunk?);
-/// An input with what ends it. A pipe ends when it is closed; a terminal is never closed, and has a character for that.
-fn whole(text: String, tty: bool) -> String {
-    if !tty {
-        return text;
-    }
-    // Within a line the first only hands over what stands there.
-    let ends = if text.is_empty() || text.ends_with(['\n', '\r']) { 1 } else { 2 };
-    text + &END_OF_FILE.repeat(ends)
-}
-
     }
     handle.wait().await
 }
@@ -196,8 +199,6 @@ mod tests {
             "the working directory /nowhere does not exist in the sandbox"
         );
         assert_eq!(start_refusal("ls", 126, "unable to find user x"), "unable to find user x");
-    }
-}
         let long = start_refusal("ls", 126, &oci("exec /bin/ls: argument list too long"));
         assert!(long.starts_with("ls: its arguments") && long.ends_with(TOO_LONG), "{long}");
     }
@@ -210,3 +211,5 @@ mod tests {
                 (want.to_owned(), text.to_owned())
             );
         }
+    }
+}

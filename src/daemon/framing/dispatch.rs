@@ -285,7 +285,7 @@ impl Connection {
                     drop(reply.send(id.map(|id| gave_up(&id, why))));
                     // Those who wait come back to the next daemon.
                     if why != Abandoned::Stopping {
-                        leaves.send_replace(true);
+                        leaves.send_replace(Some(why));
                     }
                     drop(call.await);
                 }

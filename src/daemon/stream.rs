@@ -29,6 +29,7 @@ use super::framing::{Peer, RawHandler, wrong};
 use super::guests::Wanted;
 use super::halves;
 use super::shutdown::Shutdown;
+use super::text::shown;
 use crate::engine::WindowSize;
 use crate::proto::errors::Kind;
 use crate::proto::stream::{MAX_OPEN_BYTES, Open, Opened, Refused};
@@ -205,9 +206,9 @@ fn asked(open: &Open) -> (ExecRequest, Wanted) {
 
 /// Says that there will be no command, to the client and in the log by the same id.
 async fn refuse(out: &mut Out, open: Option<&Open>, failure: &Failure) -> io::Result<()> {
-    let (request, session) =
-        (open.and_then(|open| open.key.as_deref()), open.map(|open| open.session.as_str()));
-    let version = open.map(|open| open.version.as_str());
+    let request = open.and_then(|open| open.key.as_deref()).map(shown);
+    let (session, version) = (open.map(|open| shown(&open.session)), open.map(|open| shown(&open.version)));
+    let (request, session, version) = (request.as_deref(), session.as_deref(), version.as_deref());
     tracing::info!(request, session, version, causes = ?failure.causes, "a raw stream is refused: {failure}");
     out.line(&Refused { error: failure.to_wire() }).await
 }

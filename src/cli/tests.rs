@@ -266,10 +266,16 @@ fn exec_as_a_document_gives_the_result_and_the_commands_code() {
 #[test]
 fn a_subscription_is_not_begun_on_a_connection_that_closes() {
     let fake = Fake::answers(&["\"result\":1"]);
-    let (exit, out, err) = abx(&fake, &["rpc", "event.subscribe"]);
-    let want = "Error: event.subscribe tells on its connection, which this command closes after the answer\n\
-                Hint: abx events --follow, or abx rpc --stdio\n";
-    assert_eq!((exit, out.as_str(), err.as_str()), (2, "", want));
+    for (method, hint) in [
+        ("event.subscribe", "abx events --follow, or abx rpc --stdio"),
+        ("terminal.open", "abx attach NAME, or abx rpc --stdio"),
+    ] {
+        let (exit, out, err) = abx(&fake, &["rpc", method, r#"{"session":"a"}"#]);
+        let want = format!(
+            "Error: {method} tells on its connection, which this command closes after the answer\nHint: {hint}\n"
+        );
+        assert_eq!((exit, out.as_str(), err), (2, "", want));
+    }
     assert!(fake.requests().is_empty());
 }
 

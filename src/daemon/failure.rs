@@ -1,11 +1,16 @@
 //! Why the daemon did not do what it was asked: one type from every layer to the wire.
 
+use super::text::{beginning, shown};
 use crate::engine::EngineError;
 use crate::model::id::NameError;
 use crate::model::session::{Session, Status};
 use crate::model::step::Refusal;
 use crate::proto::errors::{ErrorData, Kind, WireError};
 use crate::store::error::StoreError;
+
+/// Longest message, and longest hint, in characters: an engine's own words on a failed pull fit in. Past it they are cut,
+/// in the answer as in the log.
+const MAX_MESSAGE_CHARS: usize = 4096;
 
 /// A refusal or failure with all that a client is told.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,7 +37,7 @@ impl Failure {
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self {
             kind,
-            message: message.into(),
+            message: bounded(message.into()),
             hint: None,
             causes: Vec::new(),
             session: None,
@@ -49,14 +54,14 @@ impl Failure {
     /// Says what to do next.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
+        self.hint = Some(bounded(hint.into()));
         self
     }
 
     /// Says which session it is about.
     #[must_use]
     pub fn about(mut self, session: &str) -> Self {
-        self.session = Some(session.to_owned());
+        self.session = Some(shown(session).into_owned());
         self
     }
 
@@ -71,21 +76,22 @@ impl Failure {
     /// Puts what was being done in front, and the reason below it.
     #[must_use]
     pub fn while_doing(mut self, what: impl Into<String>) -> Self {
-        let message = std::mem::replace(&mut self.message, what.into());
+        let message = std::mem::replace(&mut self.message, bounded(what.into()));
         self.causes.insert(0, message);
         self
     }
 
     /// No session has this name.
     pub fn no_session(name: &str) -> Self {
-        Self::new(Kind::SessionNotFound, format!("no session is named '{name}'"))
+        Self::new(Kind::SessionNotFound, format!("no session is named '{}'", shown(name)))
             .hint("abx session list")
             .about(name)
     }
 
     /// No snapshot has this name.
     pub fn no_snapshot(name: &str) -> Self {
-        Self::new(Kind::SnapshotNotFound, format!("no snapshot is named '{name}'")).hint("abx snapshot list")
+        let text = format!("no snapshot is named '{}'", shown(name));
+        Self::new(Kind::SnapshotNotFound, text).hint("abx snapshot list")
     }
 
     /// A parameter that cannot be used.
@@ -159,6 +165,10 @@ pub(super) fn known<T: Copy>(
 ) -> Result<T, Failure> {
     let found = all.iter().copied().find(|one| name(*one) == word);
     found.ok_or_else(|| Failure::word(field, all.iter().copied().map(name)))
+}
+
+fn bounded(text: String) -> String {
+    beginning(&text, MAX_MESSAGE_CHARS).into_owned()
 }
 
 /// A name as a shell needs it in a hint.
@@ -253,6 +263,21 @@ mod tests {
     fn an_engines_limit_is_told_as_a_limit() {
         let failure = Failure::from(EngineError::Limit { text: "120 layers are too many".to_owned() });
         assert_eq!((failure.kind, failure.message.as_str()), (Kind::Limit, "120 layers are too many"));
+    }
+
+    #[test]
+    fn no_value_is_repeated_whole_that_is_longer_than_any_may_be() {
+        let long = "n".repeat(8 << 20);
+        for failure in [
+            Failure::no_session(&long),
+            Failure::no_snapshot(&long),
+            Failure::new(Kind::EngineError, &*long).hint(&*long).about(&long),
+            Failure::params("short").while_doing(&*long),
+        ] {
+            let wire = serde_json::to_string(&failure.to_wire()).expect("JSON");
+            assert!(wire.len() < 16 * 1024, "{} bytes", wire.len());
+        }
+        assert!(Failure::no_session(&long).message.len() < 200);
     }
 
     #[test]

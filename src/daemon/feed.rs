@@ -16,6 +16,7 @@ use super::clock;
 use super::driver::{Driver, composed};
 use super::failure::Failure;
 use super::framing::Notifier;
+use super::named;
 use super::progress::{Progress, Report};
 use super::rpc::convert;
 use super::subscriptions::{Answered, Begun, Reserved};
@@ -80,8 +81,9 @@ impl Filter {
 /// Begins to send events, and gives the subscription's id. The first notification tells from where on.
 ///
 /// # Errors
-/// `session_not_found`.
+/// `session_not_found`, and `invalid_params` for kinds that cannot be any.
 pub fn subscribe(driver: &Driver, place: Reserved, asked: &SubscribeParams) -> Result<u64, Failure> {
+    named::kinds(&asked.kinds)?;
     if let Some(session) = &asked.session
         && driver.meant(session).is_none()
     {
@@ -145,15 +147,19 @@ impl Driver {
 
     /// What has happened, oldest first, as JSON and as much of it as an answer takes: its beginning, or its end where so
     /// many are asked for.
-    pub fn list_events(&self, asked: &EventListParams) -> Vec<Arc<RawValue>> {
+    ///
+    /// # Errors
+    /// `invalid_params` for kinds that cannot be any.
+    pub fn list_events(&self, asked: &EventListParams) -> Result<Vec<Arc<RawValue>>, Failure> {
+        named::kinds(&asked.kinds)?;
         let filter = Filter::new(self, asked.session.as_deref(), &asked.kinds);
         let mut events = self.0.store.events(asked.since);
         events.retain(|event| filter.takes(event));
-        let Some(limit) = asked.limit else { return page(events.iter()) };
+        let Some(limit) = asked.limit else { return Ok(page(events.iter())) };
         let most = usize::try_from(limit).unwrap_or(usize::MAX);
         let mut last = page(events.iter().rev().take(most));
         last.reverse();
-        last
+        Ok(last)
     }
 }
 

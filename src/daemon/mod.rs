@@ -29,6 +29,7 @@ mod layers;
 mod listener;
 pub mod logging;
 pub mod mounts;
+mod named;
 mod orphans;
 pub mod progress;
 mod rebuild;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::clock;
 use super::failure::Failure;
 use super::mounts::{self, Guarded};
+use super::text::shown;
 use crate::config::{BASE_IMAGE, Config, Template, parse_duration_ms, parse_size_bytes};
 use crate::model::id::{SessionId, SessionName};
 use crate::model::idle::IdleAction;
@@ -191,7 +192,7 @@ pub fn check_env<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> Resul
         }
         if value.contains('\0') || key.len() + value.len() >= MAX_VALUE_BYTES {
             let expected = format!("fewer than {MAX_VALUE_BYTES} bytes, name included, without NUL");
-            return Err(Failure::field(&format!("env.{key}"), expected));
+            return Err(Failure::field(&format!("env.{}", shown(key)), expected));
         }
     }
     Ok(())

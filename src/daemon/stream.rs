@@ -33,6 +33,7 @@ use super::guests::Wanted;
 use super::halves;
 use super::progress::{Progress, Report};
 use super::shutdown::Shutdown;
+use super::text::shown;
 use crate::engine::WindowSize;
 use crate::proto::stream::{Doing, MAX_OPEN_BYTES, Open, Opened, Refused};
 use crate::proto::version::{PROTOCOL, VERSION};
@@ -244,9 +245,9 @@ async fn tell<T>(mut lines: Lines, work: impl Future<Output = T>, out: &mut Out)
 
 /// Says that there will be no command, to the client and in the log by the same id.
 async fn refuse(out: &mut Out, open: Option<&Open>, failure: &Failure) -> io::Result<()> {
-    let (request, session) =
-        (open.and_then(|open| open.key.as_deref()), open.map(|open| open.session.as_str()));
-    let version = open.map(|open| open.version.as_str());
+    let request = open.and_then(|open| open.key.as_deref()).map(shown);
+    let (session, version) = (open.map(|open| shown(&open.session)), open.map(|open| shown(&open.version)));
+    let (request, session, version) = (request.as_deref(), session.as_deref(), version.as_deref());
     tracing::info!(request, session, version, causes = ?failure.causes, "a raw stream is refused: {failure}");
     out.line(&Refused { error: failure.to_wire() }).await
 }

@@ -38,6 +38,13 @@ pub struct Reserved {
     table: Arc<Mutex<Table>>,
 }
 
+/// Which subscription of a connection somebody belongs to.
+#[derive(Debug, Clone)]
+pub struct Place {
+    id: u64,
+    table: Arc<Mutex<Table>>,
+}
+
 /// What a subscription needs to send.
 #[derive(Debug)]
 pub struct Begun {
@@ -119,7 +126,19 @@ impl Subscriptions {
     }
 }
 
+impl Place {
+    /// Whether the subscription goes on: from the call that ends it on it does not, whatever it still has to do.
+    pub fn is_open(&self) -> bool {
+        lock(&self.table).open.contains_key(&self.id)
+    }
+}
+
 impl Reserved {
+    /// The place itself, for those who belong to what is going to begin.
+    pub fn place(&self) -> Place {
+        Place { id: self.id, table: Arc::clone(&self.table) }
+    }
+
     /// Begins it, and gives its id.
     pub fn begin<F>(self, work: impl FnOnce(Begun) -> F) -> u64
     where

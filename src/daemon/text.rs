@@ -1,9 +1,27 @@
 //! Bytes in JSON: as text where they are UTF-8, else in base64.
 
+use std::borrow::Cow;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::proto::files::Encoding;
+
+/// Most characters of a value that are repeated to people: as many as the longest names have.
+const MAX_SHOWN_CHARS: usize = 128;
+
+/// A value that somebody gave, as it is repeated to people: as it is, or its beginning where it is long.
+pub(super) fn shown(value: &str) -> Cow<'_, str> {
+    beginning(value, MAX_SHOWN_CHARS)
+}
+
+/// A text, or its first characters with a sign that it goes on.
+pub(super) fn beginning(text: &str, most: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}...", &text[..end]).into(),
+        None => text.into(),
+    }
+}
 
 /// Writes all of them as text, or all in base64 if one is no text.
 pub(super) fn encode<const N: usize>(parts: [Vec<u8>; N]) -> (Encoding, [String; N]) {
@@ -65,6 +83,14 @@ mod tests {
         assert_eq!(told(b"a\xc3", false), (Encoding::Base64, "YcM=".to_owned()));
         assert_eq!(told(b"\xc3", true), (Encoding::Base64, "ww==".to_owned()));
         assert_eq!(told(b"\xff\x00", true), (Encoding::Base64, "/wA=".to_owned()));
+    }
+
+    #[test]
+    fn what_is_repeated_of_a_long_value_is_its_beginning() {
+        assert_eq!(shown("feature-x"), "feature-x");
+        let longest = "é".repeat(MAX_SHOWN_CHARS);
+        assert_eq!(shown(&longest), longest);
+        assert_eq!(shown(&"é".repeat(8 << 20)), longest + "...");
     }
 
     #[test]

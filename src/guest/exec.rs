@@ -75,7 +75,7 @@ pub(super) fn start(run: &Run, rights: &Rights, tools: Option<&Path>) -> Result<
 }
 
 fn failed(why: u8, text: String) -> Failed {
-    Failed { why, text }
+    Failed::new(why, text)
 }
 
 fn user_of(run: &Run, rights: &Rights) -> Result<User, Failed> {
@@ -250,6 +250,10 @@ fn describe(step: i32, error: &io::Error, run: &Run) -> Failed {
         (_, Some(Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE | Errno::NOSPC)) => {
             failed(Failed::LIMIT, format!("the sandbox has no room for another command: {reason}"))
         }
+        (_, Some(Errno::TOOBIG)) => failed(
+            Failed::LIMIT,
+            format!("arguments and environment are together longer than the sandbox takes: {reason}"),
+        ),
         (step::DIRECTORY, _) => {
             let directory = run.cwd.as_deref().map(text).unwrap_or_default();
             failed(
@@ -314,6 +318,7 @@ mod tests {
         assert_eq!(why(&run(&["/etc"])), Failed::NOT_EXECUTABLE);
         assert_eq!(why(&run(&["/etc/passwd"])), Failed::NOT_EXECUTABLE);
         assert_eq!(why(&run(&["true", "a\0b"])), Failed::NOT_EXECUTABLE);
+        assert_eq!(why(&run(&["true", &"v".repeat(1 << 20)])), Failed::LIMIT);
         assert_eq!(why(&Run { cwd: Some(b"/no/where".to_vec()), ..run(&["true"]) }), Failed::NO_DIRECTORY);
         assert_eq!(why(&Run { cwd: Some(b"/etc/passwd".to_vec()), ..run(&["true"]) }), Failed::NO_DIRECTORY);
         assert_eq!(why(&Run { user: Some("no-one".to_owned()), ..run(&["true"]) }), Failed::NO_USER);

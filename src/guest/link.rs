@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use super::poller::{Interest, Poller, Token, Watched};
-use super::wire::{self, HEADER_BYTES, Header, Kind, MAX_TO_GUEST, Malformed};
+use super::wire::{
+    self, Failed, HEADER_BYTES, Header, Kind, MAX_FROM_GUEST, MAX_TO_GUEST, Malformed, Payload,
+};
 
 /// Answers that may wait, in bytes, before no more questions are read.
 const MAX_WAITING: usize = 1024 * 1024;
@@ -93,8 +95,16 @@ impl Link {
         self.stalls_at().is_some_and(|at| at <= now)
     }
 
-    /// Queues a frame.
+    /// Queues a frame. One that is longer than abxd takes would end the connection: it is left out, and whoever waits for
+    /// it as an answer is refused.
     pub(super) fn say(&mut self, kind: Kind, stream: u32, payload: &[u8]) {
+        if payload.len() > MAX_FROM_GUEST {
+            if kind.is_last() {
+                let refused = Failed::new(Failed::LIMIT, "the answer is too long".to_owned());
+                self.say(Kind::Failed, stream, &refused.encode());
+            }
+            return;
+        }
         self.waiting.extend_from_slice(&wire::header(kind, stream, payload.len()));
         self.waiting.extend_from_slice(payload);
         if self.full_since.is_none() {
@@ -262,6 +272,19 @@ mod tests {
         link.fill();
         link.fill();
         assert!(link.is_lost());
+    }
+
+    #[test]
+    fn what_abxd_would_not_take_is_left_out_and_an_answer_refused() {
+        let (mut theirs, mut link) = pair();
+        let long = vec![0; MAX_FROM_GUEST + 1];
+        link.say(Kind::Entry, 7, &long);
+        link.say(Kind::Screen, 7, &long);
+        let refused = Failed::new(Failed::LIMIT, "the answer is too long".to_owned());
+        let expected = wire::frame(Kind::Failed, 7, &refused.encode());
+        let mut got = vec![0; expected.len()];
+        theirs.read_exact(&mut got).unwrap();
+        assert_eq!(got, expected);
     }
 
     #[test]

@@ -12,8 +12,8 @@ use super::serve::Guest;
 use super::table::MAX_RUNNING;
 use super::terminal::{Asker, Terminal};
 use super::wire::{
-    Credit, Failed, Follow, Following, Header, Kind, NO_STREAM, Payload, Peek, Run, Signal, Size, Started,
-    VERSION, Welcome,
+    Credit, Failed, Follow, Following, Header, Kind, MAX_NAME_BYTES, NO_STREAM, Payload, Peek, Run, Signal,
+    Size, Started, VERSION, Welcome,
 };
 
 impl Guest {
@@ -121,7 +121,7 @@ impl Guest {
     }
 
     fn refuse(&mut self, stream: u32, why: u8, text: impl Into<String>) -> Result<(), Lost> {
-        self.say(Kind::Failed, stream, &Failed { why, text: text.into() }.encode());
+        self.say(Kind::Failed, stream, &Failed::new(why, text.into()).encode());
         Ok(())
     }
 
@@ -134,6 +134,11 @@ impl Guest {
         }
         if self.table.running() >= MAX_RUNNING {
             return self.refuse(stream, Failed::LIMIT, format!("{MAX_RUNNING} commands are running already"));
+        }
+        if run.id.len() > MAX_NAME_BYTES || run.terminal.len() > MAX_NAME_BYTES {
+            let text =
+                format!("the id of a command and the name of a terminal have at most {MAX_NAME_BYTES} bytes");
+            return self.refuse(stream, Failed::LIMIT, text);
         }
         let named = self.table.find(&run.terminal);
         if named.is_some_and(|key| self.table.get(key).is_some_and(|command| !command.has_ended())) {

@@ -50,6 +50,10 @@ pub const MAX_TO_GUEST: usize = 8 * 1024 * 1024;
 /// Most output bytes in one frame. Long enough that headers cost nothing, short enough that streams take turns.
 pub const MAX_DATA_BYTES: usize = 128 * 1024;
 
+/// Longest id, and longest name of a terminal, that `abx-init` takes, in bytes: an [`Entry`] has both, and must fit a frame.
+/// Those of `abxd` are far shorter.
+pub const MAX_NAME_BYTES: usize = 1024;
+
 /// Input that may be on its way to a command, in bytes, before `abx-init` gives more credit.
 pub const INPUT_WINDOW: u32 = 256 * 1024;
 

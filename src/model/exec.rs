@@ -73,6 +73,8 @@ pub enum Verdict {
     TimedOut,
     /// Whoever waited for it went away.
     Abandoned,
+    /// Whoever waited for it cancelled the call.
+    Cancelled,
     /// Its sandbox ended.
     WithSandbox,
 }
@@ -92,8 +94,12 @@ pub struct End {
 
 impl Verdict {
     /// Every one, by the word that the table has for it.
-    const WORDS: [(Self, &str); 3] =
-        [(Self::TimedOut, "timed_out"), (Self::Abandoned, "abandoned"), (Self::WithSandbox, "with_sandbox")];
+    const WORDS: [(Self, &str); 4] = [
+        (Self::TimedOut, "timed_out"),
+        (Self::Abandoned, "abandoned"),
+        (Self::Cancelled, "cancelled"),
+        (Self::WithSandbox, "with_sandbox"),
+    ];
 
     /// Its word.
     pub fn as_str(self) -> &'static str {
@@ -105,22 +111,36 @@ impl Verdict {
         Self::WORDS.iter().find(|(_, own)| *own == word).map(|(verdict, _)| *verdict)
     }
 
-    /// The end that it makes, whatever else is seen; none where it makes none.
-    pub fn end(self, at: Timestamp) -> Option<End> {
-        let killed = u8::try_from(signal::KILL).ok();
-        let (code, signal, reason) = match self {
-            Self::TimedOut => (code::TIMED_OUT, None, "its time ran out"),
-            Self::Abandoned => (code::KILLED, killed, "its client went away"),
-            Self::WithSandbox => return None,
-        };
-        Some(End { at, code, signal, reason: Some(reason.to_owned()) })
+    /// Whether nobody waits for the command any more.
+    pub fn gives_up(self) -> bool {
+        matches!(self, Self::Abandoned | Self::Cancelled)
+    }
+
+    /// Whether what it is passed on is ended for it.
+    pub fn ends(self) -> bool {
+        self == Self::TimedOut || self.gives_up()
+    }
+
+    /// The end that stands where this one is seen. Whoever gave a command up ended it, and it ended as it did; what nobody
+    /// saw was killed.
+    pub fn end(self, seen: End) -> End {
+        let because = |reason: &str| Some(reason.to_owned());
+        let seen = if self.gives_up() && seen == End::unseen(seen.at) { End::killed(seen.at) } else { seen };
+        match self {
+            Self::TimedOut => {
+                End { code: code::TIMED_OUT, signal: None, reason: because("its time ran out"), ..seen }
+            }
+            Self::Abandoned => End { reason: because("its client went away"), ..seen },
+            Self::Cancelled => End { reason: because("its call was cancelled"), ..seen },
+            Self::WithSandbox => seen,
+        }
     }
 }
 
 impl Exec {
     /// Whether it is to be ended and was not seen to have ended.
     pub fn is_owed_its_end(&self) -> bool {
-        self.ended.is_none() && self.verdict.is_some_and(|verdict| verdict.end(self.started_at).is_some())
+        self.ended.is_none() && self.verdict.is_some_and(Verdict::ends)
     }
 
     /// As it is once this was decided about it. The first verdict stands, and none is passed on what has ended.
@@ -133,7 +153,8 @@ impl Exec {
     /// seen. Where it ended with its sandbox, whoever sees more of that says why.
     pub fn ended(&self, seen: End) -> Self {
         let end = match (&self.ended, self.verdict) {
-            (None, verdict) => verdict.and_then(|verdict| verdict.end(seen.at)).unwrap_or(seen),
+            (None, Some(verdict)) => verdict.end(seen),
+            (None, None) => seen,
             (Some(end), Some(Verdict::WithSandbox)) if seen.reason.is_some() => {
                 End { reason: seen.reason, ..end.clone() }
             }
@@ -164,7 +185,12 @@ impl End {
     /// The end of what ran in a sandbox that has ended.
     pub fn with_sandbox(at: Timestamp, row: &Session) -> Self {
         let reason = why_sandbox_ended(row, at).unwrap_or_else(|| "its sandbox ended".to_owned());
-        Self { at, code: code::KILLED, signal: u8::try_from(signal::KILL).ok(), reason: Some(reason) }
+        Self { reason: Some(reason), ..Self::killed(at) }
+    }
+
+    /// The end of what was killed.
+    fn killed(at: Timestamp) -> Self {
+        Self { at, code: code::KILLED, signal: u8::try_from(signal::KILL).ok(), reason: None }
     }
 
     /// The end of what ended unseen.
@@ -243,8 +269,14 @@ mod tests {
     fn what_was_decided_before_the_end_counts_more_than_what_is_seen() {
         let timed_out = exec().judged(Verdict::TimedOut).judged(Verdict::Abandoned);
         assert_eq!(told(&timed_out.ended(end(143, None))), (124, None, Some("its time ran out")));
-        let abandoned = exec().judged(Verdict::Abandoned);
-        assert_eq!(told(&abandoned.ended(end(0, None))), (137, Some(9), Some("its client went away")));
+        let given_up =
+            [(Verdict::Abandoned, "its client went away"), (Verdict::Cancelled, "its call was cancelled")];
+        for (verdict, reason) in given_up {
+            let given_up = exec().judged(verdict);
+            assert_eq!(told(&given_up.ended(end(143, None))), (143, Some(15), Some(reason)));
+            assert_eq!(told(&given_up.ended(end(3, Some("more")))), (3, None, Some(reason)), "its own code");
+            assert_eq!(told(&given_up.ended(End::unseen(Timestamp(9)))), (137, Some(9), Some(reason)));
+        }
     }
 
     #[test]

@@ -98,36 +98,44 @@ impl SessionName {
     /// # Errors
     /// The first rule that the name breaks.
     pub fn parse(text: &str) -> Result<Self, NameError> {
-        let name: String = text.nfc().collect();
-        if name.is_empty() {
-            return Err(NameError::Empty);
-        }
-        if name.len() > MAX_NAME_BYTES {
-            return Err(NameError::TooLong(name.len()));
-        }
-        if let Some(c) = name.chars().find(|c| !is_printable(*c)) {
-            return Err(NameError::Unprintable(c as u32));
-        }
-        // Joiners need something to join.
-        if name.chars().all(|c| matches!(c, '\u{200C}' | '\u{200D}' | '\u{FE00}'..='\u{FE0F}')) {
-            return Err(NameError::Unprintable(name.chars().next().map_or(0, u32::from)));
-        }
-        if name.contains('/') {
-            return Err(NameError::Slash);
-        }
-        if let Some(c) = name.chars().next().filter(|c| matches!(c, '-' | '.')) {
-            return Err(NameError::Leading(c));
-        }
-        if name.trim() != name {
-            return Err(NameError::Space);
-        }
-        Ok(Self(name))
+        plain_name(text).map(Self)
     }
 
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// Checks a name that users give to something, and brings it to NFC.
+///
+/// # Errors
+/// The first rule of [`SessionName`] that it breaks.
+pub fn plain_name(text: &str) -> Result<String, NameError> {
+    let name: String = text.nfc().collect();
+    if name.is_empty() {
+        return Err(NameError::Empty);
+    }
+    if name.len() > MAX_NAME_BYTES {
+        return Err(NameError::TooLong(name.len()));
+    }
+    if let Some(c) = name.chars().find(|c| !is_printable(*c)) {
+        return Err(NameError::Unprintable(c as u32));
+    }
+    // Joiners need something to join.
+    if name.chars().all(|c| matches!(c, '\u{200C}' | '\u{200D}' | '\u{FE00}'..='\u{FE0F}')) {
+        return Err(NameError::Unprintable(name.chars().next().map_or(0, u32::from)));
+    }
+    if name.contains('/') {
+        return Err(NameError::Slash);
+    }
+    if let Some(c) = name.chars().next().filter(|c| matches!(c, '-' | '.')) {
+        return Err(NameError::Leading(c));
+    }
+    if name.trim() != name {
+        return Err(NameError::Space);
+    }
+    Ok(name)
 }
 
 impl fmt::Display for SessionName {

@@ -38,8 +38,9 @@ pub const PROGRESS: &str = "progress";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Event"))]
 pub struct Event<D = Value> {
-    /// Its number: one higher than the event before it. Those that are kept nowhere (`subscribed`, `lagged` and
-    /// `progress`) have the number of the newest event then.
+    /// Its number: one higher than the event before it. Those that are kept nowhere have another's: `subscribed` that of
+    /// the event after which the stream begins, `lagged` that of the last event of which its subscriber was told or that
+    /// was not for it, `progress` that of the newest.
     pub seq: u64,
     /// When, in RFC 3339.
     pub at: String,

@@ -23,7 +23,7 @@ pub struct ExecRunParams {
     /// User name or id, optionally `:group`.
     #[serde(default)]
     pub user: Option<String>,
-    /// Input, as text; none if absent.
+    /// Input, as text; none if absent. On a terminal its end-of-file character follows.
     #[serde(default)]
     pub stdin: Option<String>,
     /// Kill it after this many milliseconds; the exit code is then 124.

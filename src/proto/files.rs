@@ -85,7 +85,7 @@ pub struct FileWriteParams {
     /// How they are written in `content`; `utf-8` if absent.
     #[serde(default)]
     pub encoding: Encoding,
-    /// Permission bits, as a number (420 is 0o644); those of the file that is there, else 0o644, if absent.
+    /// Permission bits, as a number up to 4095 (420 is 0o644); those of the file that is there, else 0o644, if absent.
     #[serde(default)]
     pub mode: Option<u32>,
     /// Make the directories above it that are missing.

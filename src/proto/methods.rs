@@ -43,6 +43,8 @@ pub trait Method {
     const DOC: &'static str;
     /// The kinds that it may fail with, beside `invalid_params`, `shutting_down` and `internal`.
     const ERRORS: &'static [Kind];
+    /// Whether it begins a subscription, of which the connection of the call is told until that ends.
+    const SUBSCRIBES: bool;
     /// Parameters, by name.
     type Params: Serialize + DeserializeOwned + Send + 'static;
     /// The result.
@@ -58,6 +60,8 @@ pub struct MethodDoc {
     pub doc: &'static str,
     /// The kinds it may fail with.
     pub errors: &'static [Kind],
+    /// Whether it begins a subscription.
+    pub subscribes: bool,
     /// Schema of the params.
     #[cfg(feature = "schema")]
     pub params: fn(&mut schemars::SchemaGenerator) -> schemars::Schema,
@@ -67,7 +71,9 @@ pub struct MethodDoc {
 }
 
 macro_rules! methods {
-    ($($marker:ident = $name:literal ($params:ty) -> $result:ty, [$($kind:ident),*], $doc:literal;)+) => {
+    (@subscribes) => { false };
+    (@subscribes subscribes) => { true };
+    ($($marker:ident = $name:literal ($params:ty) -> $result:ty, $($fact:ident,)? [$($kind:ident),*], $doc:literal;)+) => {
         $(
             #[doc = $doc]
             #[derive(Debug, Clone, Copy)]
@@ -77,6 +83,7 @@ macro_rules! methods {
                 const NAME: &'static str = $name;
                 const DOC: &'static str = $doc;
                 const ERRORS: &'static [Kind] = &[$(Kind::$kind),*];
+                const SUBSCRIBES: bool = methods!(@subscribes $($fact)?);
                 type Params = $params;
                 type Result = $result;
             }
@@ -87,6 +94,7 @@ macro_rules! methods {
             name: $name,
             doc: $doc,
             errors: &[$(Kind::$kind),*],
+            subscribes: $marker::SUBSCRIBES,
             #[cfg(feature = "schema")]
             params: |generator| generator.subschema_for::<$params>(),
             #[cfg(feature = "schema")]
@@ -195,7 +203,7 @@ methods! {
     TerminalPeek = "terminal.peek" (TerminalPeekParams) -> TerminalScreen,
         [SessionNotFound, ExecNotFound, WrongState, EngineUnavailable, EngineTimeout, EngineError],
         "Gives what a terminal shows, as text, without attaching to it.";
-    TerminalOpen = "terminal.open" (TerminalOpenParams) -> TerminalOpened,
+    TerminalOpen = "terminal.open" (TerminalOpenParams) -> TerminalOpened, subscribes,
         [SessionNotFound, WrongState, Busy, SandboxLost, Limit, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Opens a terminal: comes back to the one of this name, or starts it. What it shows comes as notifications of method `terminal`, after the answer. Ending the subscription detaches; the program goes on.";
     TerminalUnsubscribe = "terminal.unsubscribe" (UnsubscribeParams) -> Done, [],
@@ -218,7 +226,7 @@ methods! {
     FileList = "file.list" (FileListParams) -> FileListResult,
         [SessionNotFound, FileNotFound, WrongState, Busy, SandboxLost, Limit, EngineUnavailable, EngineTimeout, EngineError],
         "Lists what is in a directory of a sandbox, by name, at most 10,000 entries. The engine reads all that is below it: a directory with more than 1 GiB or 200,000 files below it is refused.";
-    EventSubscribe = "event.subscribe" (SubscribeParams) -> u64, [SessionNotFound, Limit],
+    EventSubscribe = "event.subscribe" (SubscribeParams) -> u64, subscribes, [SessionNotFound, Limit],
         "Begins to send events as notifications of method `event`, and gives the subscription's id. The first has kind `subscribed` and tells from which number on. One that falls too far behind gets a last one of kind `lagged`.";
     EventUnsubscribe = "event.unsubscribe" (UnsubscribeParams) -> Done, [],
         "Ends a subscription of this connection. One that has ended is fine.";
@@ -238,6 +246,11 @@ methods! {
     TableImport = "table.import" (TableImportParams) -> Vec<ImportOutcome>,
         [EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Merges an exported table into this one. A session that is there already stays as it is; what a session has on this engine decides its state.";
+}
+
+/// Whether the method of this name begins a subscription.
+pub fn subscribes(name: &str) -> bool {
+    ALL.iter().any(|method| method.subscribes && method.name == name)
 }
 
 /// What the protocol document needs of a kind of notification.
@@ -295,6 +308,13 @@ mod tests {
             assert!(seen.insert(method.name), "{} twice", method.name);
             assert_eq!(method.name.split('.').count(), 2, "{}", method.name);
         }
+    }
+
+    #[test]
+    fn whether_a_method_subscribes_is_a_fact_of_the_method() {
+        let all: Vec<_> = ALL.iter().filter(|method| method.subscribes).map(|method| method.name).collect();
+        assert_eq!(all, [TerminalOpen::NAME, EventSubscribe::NAME]);
+        assert!(all.into_iter().all(subscribes) && !subscribes(EventList::NAME) && !subscribes("a.b"));
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub const MAX_FRAME_BYTES: usize = 256 * 1024;
 /// Bytes before a frame's payload.
 pub const HEADER_BYTES: usize = 5;
 
-/// A terminal's size in characters.
+/// A terminal's size in characters: 1 to 1,000 each; what is beyond is taken as the nearest of these.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Size {

@@ -54,7 +54,7 @@ pub struct TerminalPeekParams {
     /// Its name; `main` if absent.
     #[serde(default = "main_terminal")]
     pub terminal: String,
-    /// Lines of scrollback above the screen.
+    /// Lines of scrollback above the screen: at most the 1,000 that are kept, and what fits into 128 KiB.
     #[serde(default)]
     pub scrollback: u32,
 }
@@ -117,7 +117,7 @@ pub struct TerminalOpenParams {
     /// This client only looks: its size does not count, and what it writes counts as somebody else's.
     #[serde(default)]
     pub read_only: bool,
-    /// Lines of scrollback to paint above the screen.
+    /// Lines of scrollback to paint above the screen: at most the 1,000 that are kept.
     #[serde(default)]
     pub scrollback: u32,
     /// Start the session's agent in place of `cmd`.

@@ -66,6 +66,12 @@ impl<'a> Tx<'a> {
         Ok(())
     }
 
+    /// Lets the table take no more pages than it has, as on a full disk.
+    #[cfg(test)]
+    pub(crate) fn fill(&self) {
+        self.conn.query_row("PRAGMA max_page_count = 1", [], |_| Ok(())).expect("the pragma answers");
+    }
+
     /// The connection, for tests that bring SQLite itself to fail.
     #[cfg(test)]
     pub(super) fn raw(&self) -> &Connection {

@@ -44,6 +44,30 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+#[test]
+fn what_reads_a_terminal_to_its_end_ends_behind_the_input_that_was_given() {
+    let Some(world) = world() else { return };
+    for (input, shown) in [("one\n", "one\r\none\r\n"), ("one", "oneone"), ("", "")] {
+        let asked = json!({"session": "a", "cmd": ["cat"], "tty": true, "stdin": input, "timeout": 60_000});
+        let ran = world.call("exec.run", asked);
+        assert_eq!((&ran["exit_code"], &ran["stdout"]), (&json!(0), &json!(shown)), "{input:?}");
+    }
+}
+
+#[test]
+fn arguments_that_are_too_long_together_are_told_as_such() {
+    let Some(world) = world() else { return };
+    let argument = "v".repeat(130_000);
+    let mut asked = json!({"session": "a", "cmd": ["true"]});
+    asked["cmd"].as_array_mut().expect("a list").extend(vec![json!(argument); 16]);
+    asked["env"] = (0..8).map(|n| (format!("V{n}"), json!(argument))).collect();
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": "exec.run", "params": asked}).to_string();
+    let refused = world.connect().send(request + "\n").line();
+    assert_eq!(refused["error"]["data"]["kind"], "limit", "{refused}");
+    let text = refused["error"]["message"].as_str().expect("text");
+    assert!(text.contains("argument list too long"), "{text}");
+}
+
 /// Waits until it has written its first line.
 fn up(child: &mut Child) {
     child.stdout.as_mut().expect("piped").read_exact(&mut [0; 3]).expect("it runs");

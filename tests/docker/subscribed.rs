@@ -261,6 +261,38 @@ fn a_frozen_client_costs_nobody_time_or_memory_and_is_shown_the_screen_when_it_r
 }
 
 #[test]
+fn what_is_done_behind_the_end_of_a_subscription_reaches_the_terminal_like_anybody_elses() {
+    let Some(world) = world() else { return };
+    let mut client = Client::lines(&world);
+    for round in 0..40 {
+        let subscription = client.open(json!({"cmd": ["cat"]}))["subscription"].clone();
+        let size = json!({"cols": 100 + round, "rows": 30});
+        let calls = [
+            ("terminal.unsubscribe", json!({"subscription": subscription})),
+            ("terminal.write", json!({"session": "a", "data": "x\r"})),
+            ("terminal.resize", json!({"session": "a", "size": size})),
+        ];
+        // All at once: the end is not waited for.
+        let texts = calls.map(|(method, params)| {
+            client.last += 1;
+            json!({"jsonrpc": "2.0", "id": client.last, "method": method, "params": params}).to_string()
+        });
+        client.send(texts.join("\n"));
+        for _ in 0..3 {
+            let answer = loop {
+                let answer = client.next();
+                if answer["method"].is_null() {
+                    break answer;
+                }
+            };
+            assert_eq!(answer["result"], json!({"done": true}), "round {round}: {answer}");
+        }
+        assert_eq!(client.call("terminal.list", json!({"session": "a"}))[0]["size"], size, "round {round}");
+        client.told.clear();
+    }
+}
+
+#[test]
 fn whoever_has_a_terminal_open_hears_that_the_daemon_stops_and_finds_it_again() {
     let Some(mut world) = world() else { return };
     let mut clients = Client::each(&world);

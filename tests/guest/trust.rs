@@ -2,7 +2,10 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
-use abx::guest::wire::{HEADER_BYTES, Header, Hello, Kind, MAX_FROM_GUEST, Payload, Run, Welcome, frame};
+use abx::guest::wire::{
+    Failed, Follow, HEADER_BYTES, Header, Hello, Kind, MAX_FROM_GUEST, Payload, Peek, Run, Signal, Welcome,
+    frame,
+};
 
 use super::talk::{Talk, sh};
 use super::{ABX_INIT, Guest, is_alive, until};
@@ -45,6 +48,35 @@ fn nothing_is_done_before_both_agree_on_a_version() {
         assert_eq!((hello.oldest, hello.newest), (2, 2));
     }
     guest.connect();
+}
+
+#[test]
+fn whatever_is_named_in_a_request_its_refusal_fits_a_frame_and_the_connection_stays() {
+    let guest = Guest::start();
+    let mut talk = guest.connect();
+    let long = || format!("/{}", "v".repeat(300_000));
+    let runs = [
+        Run { cwd: Some(long().into_bytes()), ..sh("cwd", "true") },
+        Run { user: Some(long()), ..sh("user", "true") },
+        Run { argv: vec![long().into_bytes()], ..sh("argv", "true") },
+        Run { argv: vec![b"true".to_vec(), long().into_bytes()], ..sh("arguments", "true") },
+        Run { terminal: long(), ..sh("terminal", "true") },
+        Run { id: long(), ..sh("id", "true") },
+    ];
+    let runs = runs.iter().map(|run| (Kind::Run, run.encode()));
+    let named = [
+        (Kind::Follow, Follow { id: long(), ..Follow::default() }.encode()),
+        (Kind::Signal, Signal { id: long(), signal: 15 }.encode()),
+        (Kind::Peek, Peek { id: long(), ..Peek::default() }.encode()),
+    ];
+    for (kind, payload) in runs.chain(named) {
+        let stream = talk.ask(kind, &payload);
+        let (answer, payload) = talk.receive(stream);
+        assert_eq!(answer, Kind::Failed, "{kind:?}");
+        assert!(payload.len() < 2 * Failed::MAX_TEXT_BYTES, "{kind:?}: {} bytes", payload.len());
+    }
+    let stream = talk.ask(Kind::List, &[]);
+    assert_eq!(talk.receive(stream).0, Kind::Done, "nothing was started");
 }
 
 #[test]

@@ -25,12 +25,21 @@ IMAGE = os.environ.get("ABX_TEST_IMAGE", "abx-test-busybox:1")
 
 #: Methods of the daemon that no method of a client makes. The README says of each what there is instead.
 LEFT_OUT = {
+    "daemon.check",
+    "daemon.restart",
     "daemon.shutdown",
     "event.unsubscribe",
     "exec.logs",
     "exec.run",
     "rpc.discover",
+    "session.adopt",
     "session.import",
+    "snapshot.diff",
+    "snapshot.export",
+    "snapshot.import",
+    "snapshot.prune",
+    "table.export",
+    "table.import",
     "terminal.open",
     "terminal.resize",
     "terminal.unsubscribe",

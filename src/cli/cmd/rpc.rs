@@ -10,15 +10,15 @@ use serde_json::value::RawValue;
 use crate::cli::context::Context;
 use crate::cli::failure::Failure;
 use crate::cli::output::clean;
-use crate::proto::methods::{Empty, EventSubscribe, Method, RpcDiscover};
+use crate::proto::methods::{Empty, EventSubscribe, Method, RpcDiscover, TerminalOpen, subscribes};
 use crate::proto::version::MAX_MESSAGE_BYTES;
 
 /// Calls a method; without one, lists the methods.
 pub(crate) fn run(context: &Context, method: Option<&str>, params: Option<&str>) -> Result<u8, Failure> {
     let Some(method) = method else { return list(context) };
-    if method == EventSubscribe::NAME {
+    if subscribes(method) {
         let text = format!("{method} tells on its connection, which this command closes after the answer");
-        return Err(Failure::usage(text).with_hint("abx events --follow, or abx rpc --stdio"));
+        return Err(Failure::usage(text).with_hint(instead(method)));
     }
     let text = match params {
         Some("-") => read_params()?,
@@ -39,6 +39,15 @@ pub(crate) fn bridge(context: &Context) -> u8 {
         context.output.failure_aside(&failure);
         failure.exit
     })
+}
+
+/// What serves in place of a subscription that would end at once.
+fn instead(method: &str) -> &'static str {
+    match method {
+        EventSubscribe::NAME => "abx events --follow, or abx rpc --stdio",
+        TerminalOpen::NAME => "abx attach NAME, or abx rpc --stdio",
+        _ => "abx rpc --stdio",
+    }
 }
 
 fn read_params() -> Result<String, Failure> {

@@ -9,7 +9,7 @@ use super::{ChunkStream, Input};
 use super::{Ended, ExecRequest, Handle, Live, by};
 use crate::daemon::driver::Driver;
 use crate::daemon::failure::Failure;
-use crate::daemon::framing::Audience;
+use crate::daemon::framing::{Abandoned, Audience};
 use crate::daemon::shutdown::Shutdown;
 use crate::engine::Chunk;
 use crate::model::exec::Verdict;
@@ -18,6 +18,12 @@ use crate::proto::errors::Kind;
 
 /// Output that is kept of each stream by `exec.run`, in bytes. What is beyond is read and dropped.
 pub const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
+
+/// The system's word on arguments and environment that are together longer than it takes (`E2BIG`).
+pub const TOO_LONG: &str = "argument list too long";
+
+/// What ends the input of a program on a terminal, as terminals are set at first (`VEOF` of termios(3)).
+const END_OF_FILE: &str = "\u{4}";
 
 /// What a buffered command gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +55,7 @@ impl Driver {
         let this = self.clone();
         self.submit(async move {
             let (audience, shutdown) = (request.audience.clone(), request.shutdown.clone());
+            let input = input.map(|text| whole(text, request.tty.is_some()));
             let live = this.exec(request).await?;
             let handle = live.handle.copy();
             let output = collect(live, input, &audience, &shutdown).await?;
@@ -64,8 +71,13 @@ impl Driver {
 
 /// The refusal of a command that never started; `text` is what the engine said in place of its output.
 pub(super) fn never_started(handle: &Handle, code: i32, text: &[u8]) -> Failure {
-    let kind = if code == NOT_EXECUTABLE { Kind::CommandNotExecutable } else { Kind::CommandNotFound };
-    Failure::new(kind, handle.start_refusal(code, text))
+    let line = handle.start_refusal(code, text);
+    let kind = match code {
+        _ if line.contains(TOO_LONG) => Kind::Limit,
+        NOT_EXECUTABLE => Kind::CommandNotExecutable,
+        _ => Kind::CommandNotFound,
+    };
+    Failure::new(kind, line)
 }
 
 /// Why a command never started: a line of ours where the engine's text is one of those that are known, else the
@@ -77,6 +89,11 @@ pub fn start_refusal(command: &str, code: i32, text: &str) -> String {
         return format!("the working directory {dir} does not exist in the sandbox");
     }
     match code {
+        _ if text.to_ascii_lowercase().contains(TOO_LONG) => {
+            format!(
+                "{command}: its arguments and environment are together longer than the sandbox takes: {TOO_LONG}"
+            )
+        }
         NOT_FOUND if text.is_empty() || text.contains("not found") || text.contains("no such file") => {
             format!("{command}: command not found in the sandbox")
         }
@@ -123,7 +140,10 @@ async fn collect(
     let seen = tokio::select! {
         biased;
         seen = by(deadline, work) => seen.ok_or(Verdict::TimedOut),
-        () = audience.left() => Err(Verdict::Abandoned),
+        why = audience.left() => Err(match why {
+            Abandoned::Cancelled => Verdict::Cancelled,
+            Abandoned::Gone | Abandoned::Stopping => Verdict::Abandoned,
+        }),
         // A stop does not wait for commands.
         () = shutdown.wait() => return Err(Failure::goes_on(&id)),
     };
@@ -138,6 +158,16 @@ async fn collect(
     };
     let Kept { stdout, stderr, truncated } = kept;
     Ok(Output { id, ended, stdout, stderr, truncated, took: handle.started.elapsed() })
+}
+
+/// An input with what ends it. A pipe ends when it is closed; a terminal is never closed, and has a character for that.
+fn whole(text: String, tty: bool) -> String {
+    if !tty {
+        return text;
+    }
+    // Within a line the first only hands over what stands there.
+    let ends = if text.is_empty() || text.ends_with(['\n', '\r']) { 1 } else { 2 };
+    text + &END_OF_FILE.repeat(ends)
 }
 
 /// Gives the command its input, and then nothing more.
@@ -179,5 +209,17 @@ mod tests {
             "the working directory /nowhere does not exist in the sandbox"
         );
         assert_eq!(start_refusal("ls", 126, "unable to find user x"), "unable to find user x");
+        let long = start_refusal("ls", 126, &oci("exec /bin/ls: argument list too long"));
+        assert!(long.starts_with("ls: its arguments") && long.ends_with(TOO_LONG), "{long}");
+    }
+
+    #[test]
+    fn what_a_terminal_is_given_ends_with_the_character_for_that() {
+        for (text, want) in [("", "\u{4}"), ("x\n", "x\n\u{4}"), ("x", "x\u{4}\u{4}")] {
+            assert_eq!(
+                (whole(text.to_owned(), true), whole(text.to_owned(), false)),
+                (want.to_owned(), text.to_owned())
+            );
+        }
     }
 }

@@ -24,6 +24,9 @@ const SIGNAL_LIMIT: Duration = Duration::from_secs(5);
 /// Time for the last output of a command that was ended. Past it, what still holds the output open is not waited for.
 const LAST_OUTPUT: Duration = Duration::from_secs(2);
 
+/// How long after the end of its output a command that was given up may be seen to end; past it, it was killed.
+const LAST_LOOK: Duration = Duration::from_secs(2);
+
 /// Between two looks at whether a command that got TERM has ended.
 const GONE_POLL: Duration = Duration::from_millis(50);
 
@@ -64,13 +67,18 @@ impl Handle {
                 tracing::warn!(exec = self.exec_id, "a command that was ended still holds its output open");
             }
             () = self.owed() => {
-                let end = verdict.end(clock::now()).unwrap_or_else(|| End::unseen(clock::now()));
+                let end = verdict.end(End::unseen(clock::now()));
                 let why = end.reason.iter().cloned().chain([self.owed_line()]).collect::<Vec<_>>();
                 return End { reason: Some(why.join("; ")), ..end }.into();
             }
         }
-        let at = clock::now();
-        let seen = verdict.end(at).unwrap_or_else(|| End::unseen(at));
+        // Its time is told at once, whatever code its signal left; whoever was left by his client is told of as it ended.
+        if verdict.gives_up()
+            && let Ok(Ok(ended)) = timeout(LAST_LOOK, self.wait()).await
+        {
+            return ended;
+        }
+        let seen = verdict.end(End::unseen(clock::now()));
         self.driver.end_exec(&self.exec_id, seen).await.into()
     }
 

@@ -12,6 +12,7 @@ use crate::daemon::clock;
 use crate::daemon::driver::Driver;
 use crate::daemon::failure::Failure;
 use crate::daemon::guests::{Act, Followed, Kept, Wanted};
+use crate::daemon::named;
 use crate::guest::wire::{Entry, Screen};
 use crate::model::exec::Exec;
 use crate::model::exec::signal::HUP;
@@ -50,8 +51,10 @@ impl Driver {
         wanted: &Wanted,
     ) -> Result<Live, Failure> {
         if let Some(id) = follow {
+            named::exec_id("follow", id)?;
             return self.follow_exec(id, wanted).await;
         }
+        request.terminal = request.terminal.as_deref().map(named::terminal).transpose()?;
         let session = self.session(&request.session)?;
         let _turn = self.turn_of_key(&session, &request).await;
         if let Some((_, followed)) = self.keyed(&session, &request, wanted).await {
@@ -285,7 +288,8 @@ impl Driver {
     }
 
     fn open_terminal(&self, session: &Session, name: &str) -> Result<Arc<Exec>, Failure> {
-        self.terminal_exec(session, name).ok_or_else(|| no_terminal(session, name))
+        let name = named::terminal(name)?;
+        self.terminal_exec(session, &name).ok_or_else(|| no_terminal(session, &name))
     }
 
     async fn stamp_connected(&self, session: &Session) {

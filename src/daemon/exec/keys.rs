@@ -82,5 +82,5 @@ fn never_began(exec: &Exec) -> bool {
     let unseen = exec.ended.as_ref().is_none_or(|end| end.code == UNSEEN);
     let age = clock::now().0.saturating_sub(exec.started_at.0);
     let young = u64::try_from(age).is_ok_and(|age| Duration::from_millis(age) < YOUNG);
-    unseen && young && exec.verdict != Some(Verdict::Abandoned)
+    unseen && young && !exec.verdict.is_some_and(Verdict::gives_up)
 }

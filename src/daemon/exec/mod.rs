@@ -23,7 +23,7 @@ use futures_util::stream::BoxStream;
 use tokio::io::AsyncWrite;
 use tokio::time::{Instant, sleep, timeout};
 
-pub use self::collect::{MAX_OUTPUT_BYTES, Output, start_refusal};
+pub use self::collect::{MAX_OUTPUT_BYTES, Output, TOO_LONG, start_refusal};
 pub use self::deadline::{by, deadline};
 pub(super) use self::ending::KILL_GRACE;
 pub use self::follow::{TerminalOf, no_terminal};
@@ -36,8 +36,8 @@ use super::driver::Driver;
 use super::failure::Failure;
 use super::framing::Audience;
 use super::guests::{NotStarted, Started};
+use super::named;
 use super::progress::Report;
-use super::resolve;
 use super::shutdown::Shutdown;
 use crate::engine::{Chunk, EngineError, ExecIo, ExecSpec, ExecState, WindowSize};
 use crate::fault;
@@ -48,9 +48,6 @@ use crate::model::session::{Runtime, Session};
 use crate::model::step::{Verb, plan};
 use crate::proto::errors::Kind;
 use crate::proto::stream::{AgentStart, Size};
-
-/// Most arguments of a command, and most bytes in all of them: what Linux takes (a quarter of the usual stack limit).
-const MAX_ARGV_BYTES: usize = 2 * 1024 * 1024;
 
 /// Longest wait for an operation that keeps a sandbox from taking a command: a save of a large sandbox under a pause.
 /// Past it the command is refused as `busy`.
@@ -151,7 +148,7 @@ impl Driver {
     /// `session_not_found`, `wrong_state`, `busy`, `invalid_params`, the kinds of a resume and the engine's. That there is
     /// no such program is no error here: it is the command's end.
     pub async fn exec(&self, request: ExecRequest) -> Result<Live, Failure> {
-        check(&request)?;
+        named::command(&request)?;
         let session = self.session(&request.session)?;
         let id = session.id.clone();
         let session = self.awake(session, request.resume, &request.report).await?;
@@ -335,25 +332,6 @@ pub(super) fn runnable(session: Arc<Session>) -> Result<Arc<Session>, Failure> {
         Ok(_) => Ok(session),
         Err(refusal) => Err(Failure::refused(&session, refusal)),
     }
-}
-
-fn check(request: &ExecRequest) -> Result<(), Failure> {
-    if request.cmd.iter().map(|arg| arg.len() + 1).sum::<usize>() > MAX_ARGV_BYTES {
-        return Err(Failure::new(Kind::Limit, format!("a command has at most {MAX_ARGV_BYTES} bytes")));
-    }
-    if request.cmd.iter().any(|arg| arg.contains('\0')) || request.cmd.first().is_some_and(String::is_empty) {
-        return Err(Failure::field("cmd", "a program and its arguments, without NUL bytes"));
-    }
-    if !request.attach && request.cmd.is_empty() {
-        return Err(Failure::field("cmd", "a program and its arguments"));
-    }
-    if request.key.as_deref().is_some_and(|key| key.is_empty() || key.len() > records::MAX_KEY_BYTES) {
-        return Err(Failure::field("key", format!("1 to {} bytes", records::MAX_KEY_BYTES)));
-    }
-    if request.cwd.as_deref().is_some_and(|cwd| !cwd.starts_with('/')) {
-        return Err(Failure::field("cwd", "an absolute path in the sandbox"));
-    }
-    resolve::check_env(request.env.iter().map(|(k, v)| (k.as_str(), v.as_str())))
 }
 
 /// The session's shell: bash where there is one, as a login shell.

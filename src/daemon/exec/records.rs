@@ -10,7 +10,8 @@ use super::{ExecRequest, by, deadline};
 use crate::daemon::agents::{self, Mark};
 use crate::daemon::driver::Driver;
 use crate::daemon::failure::Failure;
-use crate::daemon::{attention, clock};
+use crate::daemon::text::shown;
+use crate::daemon::{attention, clock, named};
 use crate::model::exec::signal::{KILL, TERM};
 use crate::model::exec::{End, Exec, Verdict};
 use crate::model::id::{ExecId, SessionId};
@@ -21,9 +22,6 @@ use crate::store::error::StoreError;
 
 /// Fewest characters of an id that stand for it.
 const SHORT_ID_CHARS: usize = 4;
-
-/// Longest name that a caller may give a command, in bytes.
-pub(super) const MAX_KEY_BYTES: usize = 128;
 
 /// Time between them for a command that a user ends.
 const KILL_GRACE: Duration = Duration::from_secs(5);
@@ -76,8 +74,9 @@ impl Driver {
     /// A command by its id, or by a beginning of it that no other has.
     ///
     /// # Errors
-    /// `exec_not_found`.
+    /// `exec_not_found`, and `invalid_params` where it is longer than any.
     pub fn find_exec(&self, id: &str) -> Result<Arc<Exec>, Failure> {
+        named::exec_id("id", id)?;
         if let Some(exec) = self.0.store.exec(&ExecId::new(id)) {
             return Ok(exec);
         }
@@ -87,7 +86,10 @@ impl Driver {
         }
         match &found[..] {
             [exec] => Ok(Arc::clone(exec)),
-            [] => Err(Failure::new(Kind::ExecNotFound, format!("no command {id}")).hint("abx exec list")),
+            [] => {
+                Err(Failure::new(Kind::ExecNotFound, format!("no command {}", shown(id)))
+                    .hint("abx exec list"))
+            }
             several => {
                 let text = format!("{} commands have an id that begins with {id}", several.len());
                 Err(Failure::new(Kind::ExecNotFound, text).hint("give more of the id: abx exec list"))
@@ -165,10 +167,10 @@ impl Driver {
     }
 
     /// Notes a command that is about to be started, and counts it. A table that cannot be written (a full disk) keeps
-    /// no command from running, but for one with a key: the key is what it is kept for.
+    /// no command from running that somebody waits for. One that has a key, or goes on by itself, is known by its row alone.
     ///
     /// # Errors
-    /// The store's, for a command with a key.
+    /// The store's, for a command with a key, and one that goes on by itself.
     pub(super) async fn begin_exec(
         &self,
         session: &Session,
@@ -190,7 +192,7 @@ impl Driver {
             verdict: None,
             ended: None,
         };
-        let (attach, keyed) = (request.attach, request.key.is_some());
+        let (attach, needs_row) = (request.attach, request.key.is_some() || request.detached);
         let mark = request.agent.map(|_| Mark::of(&exec));
         let noted = self.0.store.write(move |tx| {
             tx.put_exec(&exec)?;
@@ -208,7 +210,7 @@ impl Driver {
             })
         });
         match noted.await {
-            Err(error) if keyed => Err(error.into()),
+            Err(error) if needs_row => Err(error.into()),
             Err(error) => {
                 tracing::warn!(%error, session = %session.name, "a command is started without a note of it");
                 Ok(())

@@ -87,7 +87,7 @@ impl Files {
 
     fn not_a_directory(&self, path: &str) -> Failure {
         let name = self.session.name.as_str();
-        Failure::params(format!("'{path}' in session '{name}' is not a directory")).about(name)
+        Failure::params(format!("path: '{path}' in session '{name}' is not a directory")).about(name)
     }
 
     async fn defaults(&self) -> Result<SandboxDefaults, Failure> {

@@ -1,9 +1,7 @@
 //! Paths in a sandbox, as text: nothing here looks at a file.
 
 use crate::daemon::failure::Failure;
-
-/// Longest path, in bytes: what Linux takes (`PATH_MAX`).
-const MAX_PATH_BYTES: usize = 4096;
+use crate::daemon::named::MAX_PATH_BYTES;
 
 /// An absolute path without `.`, `..` and doubled slashes, and what the text of it said beyond that.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -27,6 +27,9 @@ pub(super) const READ_LIMIT: Duration = Duration::from_secs(120);
 /// Permission bits of a new file, and of a new directory above it.
 const NEW_MODES: (u32, u32) = (0o644, 0o755);
 
+/// All permission bits, set-user-id, set-group-id and sticky included.
+const MAX_MODE: u32 = 0o7777;
+
 /// A part of a file.
 pub struct Part {
     /// Its bytes.
@@ -79,6 +82,9 @@ impl Driver {
     /// # Errors
     /// As documented for `file.write`.
     pub async fn write_file(&self, session: impl Into<Use>, file: NewFile) -> Result<(String, u64), Failure> {
+        if file.mode.is_some_and(|mode| mode > MAX_MODE) {
+            return Err(Failure::field("mode", format!("permission bits, from 0 to {MAX_MODE}")));
+        }
         let this = self.clone();
         let session = session.into();
         // Once begun, it is finished whatever becomes of the caller.
@@ -93,7 +99,7 @@ impl Driver {
 impl Files {
     fn not_a_file(&self, path: &str) -> Failure {
         let name = self.session.name.as_str();
-        Failure::params(format!("'{path}' in session '{name}' is not a file")).about(name)
+        Failure::params(format!("path: '{path}' in session '{name}' is not a file")).about(name)
     }
 
     /// Gives what `work` does, within the time that a read may take.
@@ -143,9 +149,8 @@ impl Files {
         let size = file.bytes.len() as u64;
         let name = path::split(&path).map_or("", |(_, name)| name);
         let (root, prefix) = self.root(&base).await?;
-        let archive =
-            pack(prefix, &missing, name, &file.bytes, file.mode.map_or(mode, |m| m & 0o7777), owner)
-                .map_err(|error| Failure::params(format!("the path cannot be written: {error}")))?;
+        let archive = pack(prefix, &missing, name, &file.bytes, file.mode.unwrap_or(mode), owner)
+            .map_err(|error| Failure::params(format!("path: it cannot be written: {error}")))?;
         self.note_change().await?;
         let source = stream::iter([Ok(Bytes::from(archive))]).boxed();
         let written = self.driver.0.engine.write_archive(&self.sandbox, &root, source).await;
@@ -165,7 +170,7 @@ impl Files {
             let entry = entries.next().ok_or(io::ErrorKind::UnexpectedEof)??;
             let (uid, gid) = (entry.header().uid()?, entry.header().gid()?);
             let id = |number: u64| u32::try_from(number).unwrap_or(0);
-            Ok((Owner { uid: id(uid), gid: id(gid) }, entry.header().mode()? & 0o7777))
+            Ok((Owner { uid: id(uid), gid: id(gid) }, entry.header().mode()? & MAX_MODE))
         });
         self.bounded(reading).await
     }

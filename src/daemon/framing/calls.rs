@@ -15,7 +15,7 @@ const MAX_UNDER_WAY: usize = 8_192;
 
 /// Why nobody waits for the answer any more. What the call does goes on, unless it looks at its [`super::Audience`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Abandoned {
+pub enum Abandoned {
     /// The client cancelled its request.
     Cancelled,
     /// The client is gone.

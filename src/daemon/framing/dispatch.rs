@@ -24,16 +24,13 @@ use crate::daemon::shutdown::Shutdown;
 use crate::daemon::stream::notify::Seats;
 use crate::daemon::subscriptions::{Answered, Held, Subscriptions};
 use crate::proto::errors::Kind;
-use crate::proto::methods::{EventSubscribe, Method, TerminalOpen};
+use crate::proto::methods::subscribes;
 
 /// The notification by which a client says that it no longer waits; named as language servers name it.
 const CANCEL: &str = "$/cancelRequest";
 
 /// Longest part of an id that stands in the log, in characters.
 const MAX_LOGGED_ID_CHARS: usize = 40;
-
-/// Methods that subscribe.
-const SUBSCRIBING: [&str; 2] = [EventSubscribe::NAME, TerminalOpen::NAME];
 
 /// What all connections share.
 pub(crate) struct Dispatcher {
@@ -309,7 +306,7 @@ impl Connection {
                     drop(reply.send((id.map(|id| gave_up(&id, why)), Share::new(&memory, 0))));
                     // Those who wait come back to the next daemon.
                     if why != Abandoned::Stopping {
-                        leaves.send_replace(true);
+                        leaves.send_replace(Some(why));
                     }
                     drop(call.await);
                 }
@@ -322,9 +319,8 @@ impl Connection {
 
 /// Holds the subscriptions of a message until its answer is sent.
 fn hold(entries: &[Entry<'_>]) -> Option<(Held, Answered)> {
-    let subscribes =
-        |entry: &Entry<'_>| matches!(entry, Entry::Call(call) if SUBSCRIBING.contains(&&*call.method));
-    entries.iter().any(subscribes).then(Held::new)
+    let begins_one = |entry: &Entry<'_>| matches!(entry, Entry::Call(call) if subscribes(&call.method));
+    entries.iter().any(begins_one).then(Held::new)
 }
 
 /// An id as it stands in the log.

@@ -44,6 +44,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 pub(super) use accept::Server;
+pub use calls::Abandoned;
 pub use params::{params, wrong};
 pub use prepared::Prepared;
 use replay::Replay;
@@ -104,22 +105,23 @@ pub struct Peer {
 
 /// Who waits for the answer of a call. In the extensions of each call that may wait.
 #[derive(Debug, Clone, Default)]
-pub struct Audience(Option<watch::Receiver<bool>>);
+pub struct Audience(Option<watch::Receiver<Option<Abandoned>>>);
 
 impl Audience {
-    /// Gives the switch, too: sending true says that nobody waits any more.
-    pub fn new() -> (watch::Sender<bool>, Self) {
-        let (leaves, left) = watch::channel(false);
+    /// Gives the switch, too: sending why says that nobody waits any more.
+    pub fn new() -> (watch::Sender<Option<Abandoned>>, Self) {
+        let (leaves, left) = watch::channel(None);
         (leaves, Self(Some(left)))
     }
 
-    /// Ends when nobody waits any more: the request was cancelled, or the client is gone. Never for one that is nobody's
+    /// Ends when nobody waits any more, and gives why: the request was cancelled, or the client is gone. Never for one that is nobody's
     /// call, and when the daemon stops. Cancel safe.
-    pub async fn left(&self) {
+    pub async fn left(&self) -> Abandoned {
         if let Some(left) = &self.0
-            && left.clone().wait_for(|left| *left).await.is_ok()
+            && let Ok(why) = left.clone().wait_for(Option::is_some).await
+            && let Some(why) = *why
         {
-            return;
+            return why;
         }
         std::future::pending().await
     }

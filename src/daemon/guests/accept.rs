@@ -161,13 +161,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Inner {
-    /// Greets who was let in, and takes the connection.
+    /// Greets who was let in, after the pause of one that made no sense before, and takes the connection.
     pub(super) async fn greet(
         &self,
         slot: &Arc<Slot>,
         mut socket: UnixStream,
         sandbox: Observed,
     ) -> Result<(), String> {
+        let before = slot.current.borrow().clone();
+        if let Some(before) = before {
+            // Its end may not have been seen yet.
+            slot.note_nonsense(&before);
+        }
+        let rest = slot.rest().until();
+        if let Some(until) = rest {
+            sleep_until(until).await;
+        }
         let hello = greet(&mut socket).await.map_err(|error| error.to_string())?;
         tracing::info!(session = %slot.session, build = ?hello.build, uid = hello.uid, "a sandbox is connected");
         let (noting, usage) = (Arc::downgrade(slot), self.usage.clone());

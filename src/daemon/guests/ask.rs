@@ -83,6 +83,6 @@ pub(super) fn lost() -> EngineError {
 }
 
 pub(super) fn malformed(open: &Opened) -> EngineError {
-    open.link().close();
+    open.link().refuse();
     EngineError::Failed { call: "exec", text: "abx-init answered something that makes no sense".to_owned() }
 }

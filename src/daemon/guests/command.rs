@@ -16,6 +16,7 @@ use super::ask::{self, lost};
 use super::link::Opened;
 use super::stream::Item;
 use super::{Guests, Live};
+use crate::daemon::exec::TOO_LONG;
 use crate::engine::{EngineError, ExecIo, ExecSpec, ExecState, Observed, WindowSize};
 use crate::guest::wire::{self, Exited, Failed, Kind, MAX_TO_GUEST, Payload, Run, Size};
 use crate::model::exec::code::{KILLED, NOT_EXECUTABLE, NOT_FOUND};
@@ -204,7 +205,7 @@ impl Guests {
             Some(_) => {}
             None => return Ok(None),
         }
-        open.link().close();
+        open.link().refuse();
         Ok(None)
     }
 
@@ -366,6 +367,8 @@ fn not_started(failed: Failed, spec: &ExecSpec) -> Result<End, EngineError> {
     let command = spec.argv.first().map(String::as_str).unwrap_or_default();
     let (code, line) = match failed.why {
         Failed::NOT_FOUND => (NOT_FOUND, format!("{command}: command not found in the sandbox")),
+        // An older abx-init has no other word for it.
+        Failed::NOT_EXECUTABLE if text.contains(TOO_LONG) => return Err(EngineError::Limit { text }),
         Failed::NOT_EXECUTABLE => {
             let why = "cannot be run in the sandbox: permission denied, or not a program";
             (NOT_EXECUTABLE, format!("{command}: {why}"))

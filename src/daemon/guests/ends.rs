@@ -161,7 +161,7 @@ impl Inner {
         let mut ends = Vec::new();
         for exec in self.open_execs(slot) {
             let id = exec.id.as_str();
-            let given_up = exec.verdict == Some(Verdict::Abandoned);
+            let given_up = exec.verdict.is_some_and(Verdict::gives_up);
             match known.get(id).map(|entry| Seen::told(entry)) {
                 Some(Some(seen)) => ends.push((id.to_owned(), seen)),
                 Some(None) if given_up => live.end(id),

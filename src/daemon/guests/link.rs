@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -77,6 +77,8 @@ struct Shared {
     /// Bytes of it that are not sent yet.
     waiting: AtomicUsize,
     table: Mutex<Table>,
+    /// Whether it ends because of what came.
+    made_no_sense: AtomicBool,
     gone: watch::Sender<bool>,
 }
 
@@ -134,7 +136,8 @@ impl Link {
         let (out, frames) = mpsc::unbounded_channel();
         let table = Table { open: HashMap::new(), next: NO_STREAM + 1, gone: false };
         let (waiting, gone) = (AtomicUsize::new(0), watch::Sender::new(false));
-        let shared = Arc::new(Shared { out, waiting, table: Mutex::new(table), gone });
+        let (table, made_no_sense) = (Mutex::new(table), AtomicBool::new(false));
+        let shared = Arc::new(Shared { out, waiting, table, made_no_sense, gone });
         let (reading, writing) = (Arc::clone(&shared), Arc::clone(&shared));
         let writer = tokio::spawn(async move {
             if let Err(error) = send(write, frames, &writing).await {
@@ -147,6 +150,8 @@ impl Link {
         let reader = tokio::spawn(async move {
             if let Err(error) = receive(read, &reading, &events).await {
                 tracing::warn!(%error, "a connection to a sandbox ends");
+                let is_malformed = error.get_ref().is_some_and(|why| why.is::<Malformed>());
+                reading.made_no_sense.fetch_or(is_malformed, Ordering::SeqCst);
             }
             // The other side sees it end, whoever still holds a stream of it.
             other_half.abort();
@@ -181,6 +186,17 @@ impl Link {
     pub(super) fn close(&self) {
         self.tasks.iter().for_each(AbortHandle::abort);
         self.shared.close();
+    }
+
+    /// Ends it because of what came on it.
+    pub(super) fn refuse(&self) {
+        self.shared.made_no_sense.store(true, Ordering::SeqCst);
+        self.close();
+    }
+
+    /// Whether it ends because of what came on it. Tells it once.
+    pub(super) fn takes_nonsense(&self) -> bool {
+        self.shared.made_no_sense.swap(false, Ordering::SeqCst)
     }
 
     /// Whether it has ended.

@@ -13,6 +13,7 @@ mod follow;
 mod heard;
 mod link;
 mod place;
+mod rest;
 mod stream;
 
 use std::collections::HashMap;
@@ -31,6 +32,7 @@ pub use self::follow::{Followed, Kept, Wanted};
 use self::heard::Ears;
 use self::link::{Event, Link};
 use self::place::Places;
+use self::rest::Rest;
 use super::clock;
 use super::usage::Usage;
 use crate::engine::{Engine, EngineError, Observed};
@@ -99,6 +101,8 @@ struct Slot {
     calling: tokio::sync::Mutex<()>,
     /// Until when nobody waits for a connection.
     silent_until: Mutex<Option<Instant>>,
+    /// Pauses after connections that made no sense.
+    rest: Mutex<Rest>,
     /// Whether it cannot connect by itself: there is nowhere to, or it cannot be told from others that do.
     unreachable: AtomicBool,
     /// Kills for want of memory.
@@ -166,6 +170,7 @@ impl Guests {
         let made = self.0.places.prepare(id).and_then(|dir| self.listen(id).map(|()| dir));
         if let Some(slot) = self.slots().get(id) {
             slot.be_silent_for(None);
+            *slot.rest() = Rest::default();
             slot.unreachable.store(false, Ordering::Relaxed);
             slot.forget_main();
         }
@@ -243,7 +248,7 @@ impl Guests {
             return Ok(found);
         }
         let sandbox = self.0.require_running(session.sandbox_id.as_deref()).await?;
-        if slot.is_silent() {
+        if slot.is_silent() || slot.rest().is_long() {
             return Ok(None);
         }
         if slot.is_called(&sandbox)
@@ -302,6 +307,7 @@ impl Slot {
             main: Mutex::new(None),
             calling: tokio::sync::Mutex::new(()),
             silent_until: Mutex::new(None),
+            rest: Mutex::default(),
             unreachable: AtomicBool::new(false),
             kills: Mutex::default(),
             ended: Mutex::default(),
@@ -319,6 +325,18 @@ impl Slot {
     /// Whether a connection to its sandbox is opened from here, through the engine.
     fn is_called(&self, sandbox: &Observed) -> bool {
         sandbox.is_bridged() || self.unreachable.load(Ordering::Relaxed)
+    }
+
+    /// Lets the sandbox rest, if what came on this connection made no sense.
+    fn note_nonsense(&self, live: &Live) {
+        if live.link.takes_nonsense() {
+            let pause = self.rest().begin();
+            tracing::warn!(session = %self.session, ?pause, "a sandbox is left alone: what it said makes no sense");
+        }
+    }
+
+    fn rest(&self) -> MutexGuard<'_, Rest> {
+        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_silent(&self) -> bool {
@@ -349,6 +367,7 @@ impl Slot {
         let slot = Arc::clone(self);
         tokio::spawn(async move {
             live.link.ended().await;
+            slot.note_nonsense(&live);
             slot.current.send_if_modified(|now| {
                 let ours = now.as_ref().is_some_and(|now| Arc::ptr_eq(now, &live));
                 now.take_if(|_| ours).is_some()

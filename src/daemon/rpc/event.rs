@@ -14,7 +14,7 @@ pub(super) fn register(module: &mut Module) {
         Ok(unsubscribe(extensions, asked.subscription))
     });
     at_once::<EventList, _>(module, |asked, app, extensions| {
-        let page = app.driver.list_events(&asked);
+        let page = app.driver.list_events(&asked)?;
         match extensions.get::<Prepared>() {
             Some(prepared) => {
                 prepared.leave_array(page);

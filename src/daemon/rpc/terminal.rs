@@ -9,7 +9,7 @@ use crate::daemon::clock;
 use crate::daemon::exec::{TerminalOf, no_terminal};
 use crate::daemon::failure::Failure;
 use crate::daemon::framing::Audience;
-use crate::daemon::stream::notify::{self, Seat, Seats};
+use crate::daemon::stream::notify::{self, Seat, Seats, Typed};
 use crate::daemon::text;
 use crate::guest::wire::Screen;
 use crate::model::id::Timestamp;
@@ -74,17 +74,20 @@ async fn open(
 }
 
 async fn write(asked: TerminalWriteParams, app: &App, extensions: &Extensions) -> Result<Done, Failure> {
-    let keys = text::decode(asked.encoding, asked.data)
-        .map_err(|error| Failure::params(format!("`data` is no base64: {error}")))?;
+    let keys = text::decode(asked.encoding, asked.data).map_err(|_| Failure::field("data", "base64"))?;
     if keys.len() > MAX_WRITE_BYTES {
         let text = format!("one call types at most {MAX_WRITE_BYTES} bytes");
         return Err(Failure::new(Kind::Limit, text));
     }
     let session = app.driver.runnable(&asked.session)?;
-    match seat(extensions, &session, &asked.terminal) {
-        Some(seat) if !seat.write(&keys).await? => return Err(no_terminal(&session, &asked.terminal)),
-        Some(_) => {}
-        None => app.driver.type_into(&session, &asked.terminal, &keys).await?,
+    let typed = match seat(extensions, &session, &asked.terminal) {
+        Some(seat) => seat.write(&keys).await?,
+        None => Typed::Left,
+    };
+    match typed {
+        Typed::Taken => {}
+        Typed::Ended => return Err(no_terminal(&session, &asked.terminal)),
+        Typed::Left => app.driver.type_into(&session, &asked.terminal, &keys).await?,
     }
     Ok(Done { done: true })
 }

@@ -16,8 +16,9 @@ use crate::daemon::driver::Driver;
 use crate::daemon::exec::{Handle, Input, Live};
 use crate::daemon::failure::Failure;
 use crate::daemon::framing::Notifier;
+use crate::daemon::named;
 use crate::daemon::shutdown::Shutdown;
-use crate::daemon::subscriptions::{Begun, Reserved};
+use crate::daemon::subscriptions::{Begun, Place, Reserved};
 use crate::daemon::text;
 use crate::engine::Chunk;
 use crate::model::id::SessionId;
@@ -46,7 +47,19 @@ pub struct Seat {
     session: SessionId,
     terminal: String,
     handle: Handle,
+    subscription: Place,
     input: tokio::sync::Mutex<Option<Input>>,
+}
+
+/// What became of keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Typed {
+    /// They were taken.
+    Taken,
+    /// Nobody reads them any more.
+    Ended,
+    /// The seat was left before they came: none of them was typed.
+    Left,
 }
 
 /// Opens a terminal, and begins to send what it shows.
@@ -58,8 +71,9 @@ pub async fn open(
     shutdown: &Shutdown,
     place: Reserved,
     seats: &Seats,
-    params: TerminalOpenParams,
+    mut params: TerminalOpenParams,
 ) -> Result<TerminalOpened, Failure> {
+    params.terminal = named::terminal(&params.terminal)?;
     let (size, is_viewer) = (params.size, params.read_only);
     let open = opening(params);
     let (request, mut wanted) = asked(&open);
@@ -70,6 +84,7 @@ pub async fn open(
         session: live.handle.session().clone(),
         terminal: open.terminal.unwrap_or_default(),
         handle: live.handle.copy(),
+        subscription: place.place(),
         input: tokio::sync::Mutex::new(live.io.input.take()),
     });
     if !is_viewer {
@@ -140,24 +155,31 @@ impl Seats {
         seats.push(Arc::downgrade(seat));
     }
 
-    /// The one at this terminal; of several the one that was taken last.
+    /// The one at this terminal; of several the one that was taken last. None that its client has left, or is leaving.
     pub fn at(&self, session: &SessionId, terminal: &str) -> Option<Arc<Seat>> {
         let seats = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut open = seats.iter().rev().filter_map(Weak::upgrade);
-        open.find(|seat| seat.session == *session && seat.terminal == terminal)
+        open.find(|seat| seat.is_taken() && seat.session == *session && seat.terminal == terminal)
     }
 }
 
 impl Seat {
-    /// Types; false where nobody reads that any more.
+    fn is_taken(&self) -> bool {
+        self.subscription.is_open()
+    }
+
+    /// Types.
     ///
     /// # Errors
     /// `busy` when the program reads nothing for long.
-    pub async fn write(&self, keys: &[u8]) -> Result<bool, Failure> {
+    pub async fn write(&self, keys: &[u8]) -> Result<Typed, Failure> {
         let typing = async {
             match &mut *self.input.lock().await {
-                Some(input) => input.write_all(keys).await.is_ok(),
-                None => false,
+                Some(input) => match input.write_all(keys).await {
+                    Ok(()) => Typed::Taken,
+                    Err(_) => Typed::Ended,
+                },
+                None => Typed::Left,
             }
         };
         timeout(TAKEN_LIMIT, typing).await.map_err(|_| {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::daemon::exec::ExecRequest;
+use crate::daemon::framing::Abandoned;
 use crate::model::exec::Exec;
 use crate::proto::errors::Kind;
 
@@ -92,25 +93,49 @@ async fn what_cannot_be_a_command_is_refused_before_the_engine_is_asked() {
     assert_eq!(world.engine.calls().len(), before);
 }
 
+#[tokio::test]
+async fn what_is_known_by_its_row_alone_is_not_started_where_the_disk_has_no_room_for_it() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    let limit = world.driver.0.store.write(|tx| {
+        tx.fill();
+        Ok(())
+    });
+    limit.await.expect("limited");
+    world.engine.script_exec("greet", b"hello", b"", 0);
+    let long = ExecRequest { cmd: vec!["greet".to_owned(), "x".repeat(100_000)], ..request("greet") };
+    let alone = ExecRequest { detached: true, ..long.clone() };
+    let failure = world.driver.exec_start(alone, None).await.expect_err("no room");
+    assert_eq!((failure.kind, last_call(&world, "exec session-a")), (Kind::StoreFull, None));
+    let output = world.driver.exec_run(long, None).await.expect("somebody waits for it");
+    assert_eq!((output.stdout.as_slice(), output.ended.code), (&b"hello"[..], 0));
+}
+
 /// Where the last call of this name stands among all calls.
 fn last_call(world: &World, call: &str) -> Option<usize> {
     world.engine.calls().iter().rposition(|line| line.starts_with(call))
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_whose_result_nobody_waits_for_is_ended() {
+async fn a_command_whose_result_nobody_waits_for_is_ended_and_noted_as_it_ended() {
     let world = World::new();
     world.start("a").await.expect("starts");
     world.engine.script_hang("long");
-    let (leaves, audience) = crate::daemon::framing::Audience::new();
-    let (driver, asked) = (world.driver.clone(), ExecRequest { audience, ..request("long") });
-    let run = tokio::spawn(async move { driver.exec_run(asked, None).await });
-    until(|| last_call(&world, "exec session-a").is_some()).await;
-    assert_eq!(last_call(&world, "exec_signal"), None);
-    leaves.send_replace(true);
-    let ended = run.await.expect("joins").expect("ends").ended;
-    assert_eq!((ended.code, ended.reason.as_deref()), (137, Some("its client went away")));
-    assert!(last_call(&world, "exec_signal").is_some(), "{:?}", world.engine.calls());
+    for (why, reason) in
+        [(Abandoned::Gone, "its client went away"), (Abandoned::Cancelled, "its call was cancelled")]
+    {
+        let before = last_call(&world, "exec_signal");
+        let execs = world.driver.execs(None).expect("a list").len();
+        let (leaves, audience) = crate::daemon::framing::Audience::new();
+        let (driver, asked) = (world.driver.clone(), ExecRequest { audience, ..request("long") });
+        let run = tokio::spawn(async move { driver.exec_run(asked, None).await });
+        until(|| world.driver.execs(None).expect("a list").len() > execs).await;
+        until(|| last_call(&world, "exec session-a") > before).await;
+        leaves.send_replace(Some(why));
+        let ended = run.await.expect("joins").expect("ends").ended;
+        assert_eq!((ended.code, ended.signal, ended.reason.as_deref()), (143, Some(15), Some(reason)));
+        assert!(last_call(&world, "exec_signal") > before, "{:?}", world.engine.calls());
+    }
 }
 
 #[tokio::test]

@@ -51,8 +51,8 @@ async fn a_part_of_a_file_is_read_and_links_are_followed() {
     assert_eq!((part.bytes.len(), part.truncated), (0, false));
     for (path, kind, text) in [
         ("/nope", Kind::FileNotFound, "session 'a' has no '/nope'"),
-        ("/etc", Kind::InvalidParams, "'/etc' in session 'a' is not a file"),
-        ("/etc/passwd/", Kind::InvalidParams, "'/etc/passwd' in session 'a' is not a directory"),
+        ("/etc", Kind::InvalidParams, "path: '/etc' in session 'a' is not a file"),
+        ("/etc/passwd/", Kind::InvalidParams, "path: '/etc/passwd' in session 'a' is not a directory"),
         ("/round", Kind::InvalidParams, "'/round' in session 'a' leads through too many symbolic links"),
         ("", Kind::InvalidParams, "path: expected one that is not empty and has no NUL bytes"),
     ] {
@@ -113,7 +113,7 @@ async fn a_directory_is_listed_without_what_is_below_it() {
     assert_eq!((listed.path.as_str(), listed.truncated), ("/etc", false));
     assert_eq!(listed.entries[1].modified_at, "2023-11-14T22:13:20.000Z");
     let failure = world.driver.list_files("a", "/etc/passwd").await.expect_err("refused");
-    assert_eq!(failure.message, "'/etc/passwd' in session 'a' is not a directory");
+    assert_eq!(failure.message, "path: '/etc/passwd' in session 'a' is not a directory");
 }
 
 #[tokio::test]

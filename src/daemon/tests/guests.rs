@@ -187,6 +187,19 @@ async fn only_the_main_program_may_connect() {
 }
 
 #[tokio::test]
+async fn a_sandbox_that_makes_no_sense_again_and_again_is_let_in_ever_later() {
+    let world = world().await;
+    let begun = std::time::Instant::now();
+    for _ in 0..4 {
+        let mut guest = Guest::connect(&world, "a").await;
+        guest.send(Kind::Started, 0, b"").await;
+        while guest.maybe_asked().await.is_some() {}
+    }
+    // Three pauses were between, each twice as long as the one before.
+    assert!(begun.elapsed() >= Duration::from_millis(700), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
 async fn what_makes_no_sense_ends_the_connection_and_the_command_goes_on_over_the_next() {
     let world = world().await;
     let mut guest = Guest::connect(&world, "a").await;

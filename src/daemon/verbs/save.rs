@@ -8,6 +8,7 @@ use crate::daemon::driver::{DEFAULT_GRACE, Driver, Held, composed};
 use crate::daemon::effects::base_key;
 use crate::daemon::failure::{Failure, quoted};
 use crate::daemon::progress::Report;
+use crate::daemon::text::shown;
 use crate::engine::labels::{self, REPLACED};
 use crate::engine::{CommitSpec, Image};
 use crate::fault;
@@ -322,7 +323,7 @@ impl Driver {
             None => s.session_name == session.name.as_str(),
         });
         found.ok_or_else(|| {
-            let text = format!("session '{}' has no snapshot named '{name}'", session.name);
+            let text = format!("session '{}' has no snapshot named '{}'", session.name, shown(name));
             Failure::new(Kind::SnapshotNotFound, text)
                 .hint(format!("abx snapshot list {}", quoted(session.name.as_str())))
                 .about(session.name.as_str())

@@ -272,6 +272,18 @@ impl Notice {
 }
 
 impl Failed {
+    /// Longest text, in bytes. What it quotes may be as long as a request is.
+    pub const MAX_TEXT_BYTES: usize = 1024;
+
+    /// One of this kind, with as much of its text as is told.
+    pub fn new(why: u8, mut text: String) -> Self {
+        if text.len() > Self::MAX_TEXT_BYTES {
+            text.truncate(text.floor_char_boundary(Self::MAX_TEXT_BYTES));
+            text.push_str("...");
+        }
+        Self { why, text }
+    }
+
     /// There is no such program.
     pub const NOT_FOUND: u8 = 1;
     /// The program cannot be run.

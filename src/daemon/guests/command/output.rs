@@ -67,11 +67,11 @@ impl Output {
                         self.shared.end(End::exited(&exited));
                         return None;
                     }
-                    Err(_) => self.open.link().close(),
+                    Err(_) => self.open.link().refuse(),
                 },
                 Some(Item::Answer(Kind::Following, payload)) => match Following::decode(&payload) {
                     Ok(following) => self.goes_on_at(&following),
-                    Err(_) => self.open.link().close(),
+                    Err(_) => self.open.link().refuse(),
                 },
                 // abx-init does not know it any more: this is another life of the sandbox.
                 Some(Item::Answer(Kind::Failed, _)) => {

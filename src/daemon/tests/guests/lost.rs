@@ -125,7 +125,7 @@ async fn a_command_that_starts_after_it_was_given_up_is_ended_at_the_next_connec
     entry.ended = Some(Exited { code: 0, ..Exited::default() });
     guest.send(Kind::Ended, 0, &entry.encode()).await;
     until(|| ended(&world, &run.id).is_some()).await;
-    assert_eq!(ended(&world, &run.id), Some((137, Some("its client went away".to_owned()))));
+    assert_eq!(ended(&world, &run.id), Some((0, Some("its client went away".to_owned()))));
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::args_attention::{NotifyArgs, WaitArgs};
+pub(crate) use super::args_daemon::DaemonCommand;
 use super::args_events::{EventsArgs, HistoryArgs};
 use super::args_exec::{ExecsCommand, TerminalCommand};
 use super::args_session::{ListArgs, SessionCommand, SnapshotCommand};
@@ -59,8 +60,8 @@ Exit codes:
 Files, in ~/.abx or ABX_HOME: daemon.sock, sessions.db, config.toml, log/abxd.log";
 
 const RPC_HELP: &str = "\
-With --stdio any framing of the socket may be spoken. The end of the input closes
-that side alone: what was asked is still answered. Exit code 6: abxd went away.";
+With --stdio any framing may be spoken. The end of the input closes that side alone:
+what was asked is still answered. Exit code 6: abxd went away.";
 
 /// The heading of [`Global`]'s options in every help.
 const GLOBAL: &str = "Options of every command";
@@ -336,40 +337,6 @@ pub(crate) struct DoctorArgs {
     /// Do not ask
     #[arg(short, long, requires = "fix")]
     pub(crate) yes: bool,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum DaemonCommand {
-    /// Run abxd in the foreground
-    Run {
-        /// Address of the engine, such as unix:///var/run/docker.sock
-        #[arg(long, value_name = "ADDRESS")]
-        engine: Option<String>,
-        /// How much to log: a level, or directives such as abx=debug
-        #[arg(long, value_name = "LEVEL")]
-        log: Option<String>,
-    },
-    /// Start abxd if it does not run
-    Start,
-    /// Stop abxd; sandboxes keep running
-    Stop,
-    /// Have the abxd beside this abx go on in the running one's place, without a refused call
-    Restart,
-    /// Show version, process, places and engines
-    Status,
-    /// Show abxd's log
-    Logs {
-        /// Go on as the log grows
-        #[arg(short, long)]
-        follow: bool,
-        /// Number of lines from the end
-        #[arg(long, value_name = "N", default_value_t = 100)]
-        tail: usize,
-    },
-    /// Have the system start abxd for this user when it is needed (systemd, launchd)
-    Install,
-    /// Undo `install`
-    Uninstall,
 }
 
 /// The grammar, with `-v` on each command that does not use it for something else.

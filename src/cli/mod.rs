@@ -2,6 +2,7 @@
 
 mod args;
 mod args_attention;
+mod args_daemon;
 mod args_events;
 mod args_exec;
 mod args_session;

@@ -12,5 +12,6 @@ pub mod limits;
 pub mod prune;
 pub mod reconcile;
 pub mod session;
+mod snapshot;
 pub mod step;
 pub mod until;

@@ -26,7 +26,7 @@ export interface By {
   /**
    * Its process, where the system tells.
    */
-  pid: number | null;
+  pid?: number | null;
 }
 
 /**
@@ -184,6 +184,10 @@ export interface EngineInfo {
  */
 export interface ErrorData {
   /**
+   * With `shutting_down`: false says that nothing was begun of what was asked, so that it may be asked again.
+   */
+  begun?: boolean | null;
+  /**
    * The causes below the message, outermost first.
    */
   causes?: string[];
@@ -232,8 +236,9 @@ export interface Event {
    */
   revision: number | null;
   /**
-   * Its number: one higher than the event before it. Those that are kept nowhere (`subscribed`, `lagged` and
-   * `progress`) have the number of the newest event then.
+   * Its number: one higher than the event before it. Those that are kept nowhere have another's: `subscribed` that of
+   * the event after which the stream begins, `lagged` that of the last event of which its subscriber was told or that
+   * was not for it, `progress` that of the newest.
    */
   seq: number;
   /**
@@ -525,6 +530,10 @@ export interface HelloResult {
    */
   server: string;
   /**
+   * RFC 3339, UTC, milliseconds: with the process id, which daemon this is. A daemon that handed over keeps its process.
+   */
+  started_at: string;
+  /**
    * The daemon's version.
    */
   version: string;
@@ -633,6 +642,11 @@ export interface Mount {
 export type Network = "bridge" | "none" | (string & {});
 
 /**
+ * What becomes of a session that ran when its engine went, once that is back.
+ */
+export type OnBoot = "resume" | "stopped" | (string & {});
+
+/**
  * A container of this home that is no session's.
  */
 export interface OrphanContainer {
@@ -652,6 +666,25 @@ export interface OrphanContainer {
    * `created`, `running`, `paused` or `exited`.
    */
   state: string;
+}
+
+/**
+ * How a path differs.
+ */
+export type PathChange = "added" | "changed" | "deleted" | (string & {});
+
+/**
+ * A path that differs.
+ */
+export interface PathDifference {
+  /**
+   * How.
+   */
+  change: PathChange;
+  /**
+   * An absolute path. What is no UTF-8 of it is replaced.
+   */
+  path: string;
 }
 
 /**
@@ -684,9 +717,31 @@ export type Reason =
   "user" | "exited" | "oom_killed" | "timeout" | "idle" | "engine" | "removed" | (string & {});
 
 /**
+ * What goes on.
+ */
+export interface RestartResult {
+  /**
+   * The version that answered.
+   */
+  from: string;
+  /**
+   * The process, which stays.
+   */
+  pid: number;
+  /**
+   * The version that goes on.
+   */
+  to: string;
+}
+
+/**
  * What a save made.
  */
 export interface SaveResult {
+  /**
+   * Names of those that were deleted because the session keeps only so many.
+   */
+  pruned: string[];
   /**
    * The session afterwards.
    */
@@ -720,7 +775,7 @@ export interface Session {
   /**
    * Why its idle time does not count; empty where it counts, and where it has none.
    */
-  busy: Busy[];
+  busy?: Busy[];
   /**
    * RFC 3339, UTC, milliseconds.
    */
@@ -750,11 +805,11 @@ export interface Session {
   /**
    * What that is.
    */
-  idle_action: IdleAction | null;
+  idle_action?: IdleAction | null;
   /**
    * When something will be done, if nothing is used until then.
    */
-  idle_at: string | null;
+  idle_at?: string | null;
   /**
    * Idle time after which something is done to it, in milliseconds; null is never.
    */
@@ -762,7 +817,7 @@ export interface Session {
   /**
    * Since when its idle time counts; null while it does not.
    */
-  idle_since: string | null;
+  idle_since?: string | null;
   /**
    * The image it was started from, as asked for.
    */
@@ -771,6 +826,10 @@ export interface Session {
    * The immutable id of the image that the sandbox runs on.
    */
   image_id?: string | null;
+  /**
+   * How many snapshots stay when it is saved: the oldest beyond that and without a note are deleted. Null for all.
+   */
+  keep?: number | null;
   /**
    * When it was last used.
    */
@@ -801,6 +860,10 @@ export interface Session {
    * The sandbox's network.
    */
   network: Network;
+  /**
+   * What becomes of it after its engine went, if that is another than the configuration says.
+   */
+  on_boot?: OnBoot | null;
   /**
    * How often the kernel ended something in it for want of memory.
    */
@@ -896,7 +959,7 @@ export interface Setting {
 }
 
 /**
- * A terminal's size in characters.
+ * A terminal's size in characters: 1 to 1,000 each; what is beyond is taken as the nearest of these.
  */
 export interface Size {
   /**
@@ -918,6 +981,11 @@ export interface Snapshot {
    */
   created_at: string;
   /**
+   * Who asked for it: a client as events name it, or `abxd` for one that it took by itself. Null for one from before
+   * that was noted.
+   */
+  creator?: By | null;
+  /**
    * What it does not hold.
    */
   excluded: Excluded[];
@@ -934,6 +1002,10 @@ export interface Snapshot {
    */
   note?: string | null;
   /**
+   * What of that is its own: its layer. The rest is shared with the image below it. Null where that is not known.
+   */
+  own_bytes?: number | null;
+  /**
    * The snapshot that the files came from.
    */
   parent?: string | null;
@@ -945,6 +1017,71 @@ export interface Snapshot {
    * Size of the whole image.
    */
   size_bytes: number;
+}
+
+/**
+ * In what two states of files differ.
+ */
+export interface SnapshotDiffResult {
+  /**
+   * By path; at most 10,000.
+   */
+  differences: PathDifference[];
+  /**
+   * Whether there are more.
+   */
+  truncated: boolean;
+}
+
+/**
+ * What was exported.
+ */
+export interface SnapshotExportResult {
+  /**
+   * The file.
+   */
+  path: string;
+  /**
+   * Its size.
+   */
+  size_bytes: number;
+  /**
+   * The snapshot's name.
+   */
+  snapshot: string;
+}
+
+/**
+ * What was imported.
+ */
+export interface SnapshotImportResult {
+  /**
+   * The session that was made, if one was asked for.
+   */
+  session: Session | null;
+  /**
+   * The snapshot. Its name is the one in the file, with a number behind it where that is taken.
+   */
+  snapshot: Snapshot;
+}
+
+/**
+ * What was deleted, or would be.
+ */
+export interface SnapshotPruneResult {
+  /**
+   * Whether nothing was deleted.
+   */
+  dry_run: boolean;
+  /**
+   * What that gives back on the engine's disk, as far as it is known: a layer on which another snapshot or a container
+   * stands goes only with the last of those.
+   */
+  freed_bytes: number;
+  /**
+   * The snapshots, as they were.
+   */
+  snapshots: Snapshot[];
 }
 
 /**
@@ -1327,6 +1464,16 @@ export interface DaemonHelloParams {
 export interface DaemonInfoParams {}
 
 /**
+ * Params of `daemon.restart`.
+ */
+export interface DaemonRestartParams {
+  /**
+   * The program, by its absolute path; by default the file that the daemon was started from.
+   */
+  program?: string | null;
+}
+
+/**
  * Params of `daemon.check`.
  */
 export interface DaemonCheckParams {}
@@ -1376,6 +1523,10 @@ export interface SessionStartParams {
    */
   image?: string | null;
   /**
+   * After each save, delete the oldest snapshots beyond this many that have no note; 0 keeps all.
+   */
+  keep?: number | null;
+  /**
    * Resource limits; those absent come from template and profile.
    */
   limits?: Limits;
@@ -1393,6 +1544,10 @@ export interface SessionStartParams {
    * The template's or the profile's if absent.
    */
   network?: Network | null;
+  /**
+   * What becomes of it after its engine went; the template's, else the configuration's if absent.
+   */
+  on_boot?: OnBoot | null;
   /**
    * Progress is sent as `event` notifications with this id on the same connection (not on plain HTTP).
    */
@@ -1495,6 +1650,10 @@ export interface SessionResumeParams {
    * The session.
    */
   name: string;
+  /**
+   * Do not save first what going back replaces: what no snapshot holds is lost. Only with `snapshot`.
+   */
+  discard?: boolean;
   /**
    * Id for progress notifications.
    */
@@ -1611,11 +1770,19 @@ export interface SessionUpdateParams {
    */
   idle_ms?: number | null;
   /**
+   * From the next save on; 0 keeps all.
+   */
+  keep?: number | null;
+  /**
    * Set these keys; null removes a key.
    */
   metadata?: {
     [k: string]: string | null;
   };
+  /**
+   * What becomes of it after its engine went.
+   */
+  on_boot?: OnBoot | null;
   /**
    * Counted from now if the session runs; 0 is never.
    */
@@ -1711,6 +1878,79 @@ export interface SnapshotDeleteParams {
 }
 
 /**
+ * Params of `snapshot.diff`.
+ */
+export interface SnapshotDiffParams {
+  /**
+   * A snapshot.
+   */
+  from: string;
+  /**
+   * Another one; the session of the first as it is now if absent.
+   */
+  to?: string | null;
+}
+
+/**
+ * Params of `snapshot.export`.
+ */
+export interface SnapshotExportParams {
+  /**
+   * An absolute path on the daemon's machine at which nothing is. The file gets its name when it is whole.
+   */
+  path: string;
+  /**
+   * The snapshot.
+   */
+  snapshot: string;
+  /**
+   * Id for progress notifications.
+   */
+  op?: string | null;
+}
+
+/**
+ * Params of `snapshot.import`.
+ */
+export interface SnapshotImportParams {
+  /**
+   * An absolute path on the daemon's machine.
+   */
+  path: string;
+  /**
+   * Id for progress notifications.
+   */
+  op?: string | null;
+  /**
+   * Make a saved session of this name, to be resumed. Without it the snapshot is in nobody's timeline.
+   */
+  session?: string | null;
+}
+
+/**
+ * Params of `snapshot.prune`.
+ */
+export interface SnapshotPruneParams {
+  /**
+   * Tell what would be deleted, and delete nothing.
+   */
+  dry_run?: boolean;
+  /**
+   * The newest of each session that stay. One of this and `older_ms` must be given; with both, what goes is older and
+   * beyond the newest.
+   */
+  keep?: number | null;
+  /**
+   * Of these sessions; of all if empty. Snapshots that outlived their session are found by its name.
+   */
+  names?: string[];
+  /**
+   * Only those taken longer ago than this, in milliseconds.
+   */
+  older_ms?: number | null;
+}
+
+/**
  * Params of `exec.run`.
  */
 export interface ExecRunParams {
@@ -1738,7 +1978,7 @@ export interface ExecRunParams {
    */
   resume?: boolean | null;
   /**
-   * Input, as text; none if absent.
+   * Input, as text; none if absent. On a terminal its end-of-file character follows.
    */
   stdin?: string | null;
   /**
@@ -1875,7 +2115,7 @@ export interface TerminalPeekParams {
    */
   session: string;
   /**
-   * Lines of scrollback above the screen.
+   * Lines of scrollback above the screen: at most the 1,000 that are kept, and what fits into 128 KiB.
    */
   scrollback?: number;
   /**
@@ -1921,7 +2161,7 @@ export interface TerminalOpenParams {
    */
   resume?: boolean | null;
   /**
-   * Lines of scrollback to paint above the screen.
+   * Lines of scrollback to paint above the screen: at most the 1,000 that are kept.
    */
   scrollback?: number;
   /**
@@ -2055,7 +2295,7 @@ export interface FileWriteParams {
    */
   encoding?: Encoding;
   /**
-   * Permission bits, as a number (420 is 0o644); those of the file that is there, else 0o644, if absent.
+   * Permission bits, as a number up to 4095 (420 is 0o644); those of the file that is there, else 0o644, if absent.
    */
   mode?: number | null;
   /**
@@ -2248,6 +2488,8 @@ export interface Methods {
   "daemon.hello": { params: DaemonHelloParams; result: HelloResult };
   /** Tells version, process, home and the health of each engine, without waiting for an engine. */
   "daemon.info": { params: DaemonInfoParams; result: DaemonInfoResult };
+  /** Has another abxd, or the same program anew, go on in this process with this socket: nobody who connects meanwhile is refused, and commands, terminals and sandboxes go on. The program says first whether it would start. Connections that stay open are closed between two answers. */
+  "daemon.restart": { params: DaemonRestartParams; result: RestartResult };
   /** Asks the engine what this home has there that no session explains, and how many layers sessions stand on. */
   "daemon.check": { params: DaemonCheckParams; result: DaemonCheckResult };
   /** Asks the daemon to stop: no new work, running operations finish or are recorded. Sandboxes keep running. */
@@ -2264,7 +2506,7 @@ export interface Methods {
   "session.stop": { params: SessionStopParams; result: Session };
   /** Takes a snapshot with the sandbox stopped, or under a pause with `keep_running`. */
   "session.save": { params: SessionSaveParams; result: SaveResult };
-  /** Brings a session back: the same container if it still exists, else one made from the newest snapshot. `snapshot` goes back to that one, after saving what it replaces. */
+  /** Brings a session back: the same container if it still exists, else one made from the newest snapshot. `snapshot` goes back to that one, after saving what it replaces, unless that is to be discarded. */
   "session.resume": { params: SessionResumeParams; result: Session };
   /** Removes the container and the row, and the snapshots unless they are to be kept. */
   "session.delete": { params: SessionDeleteParams; result: DeleteResult };
@@ -2278,7 +2520,7 @@ export interface Methods {
   "session.fork": { params: SessionForkParams; result: Session };
   /** Gives the session, and its sandbox, another name. */
   "session.rename": { params: SessionRenameParams; result: Session };
-  /** Changes timeout, idle time or metadata. One call makes one change: all of it or none. */
+  /** Changes timeout, idle time, the number of kept snapshots, or metadata. One call makes one change: all of it or none. */
   "session.update": { params: SessionUpdateParams; result: Session };
   /** Says what the session's agent is doing. What is said holds against what the agent writes next. */
   "session.notify": { params: SessionNotifyParams; result: Session };
@@ -2292,6 +2534,14 @@ export interface Methods {
   "snapshot.list": { params: SnapshotListParams; result: Snapshot[] };
   /** Deletes snapshots by name and gives the names of those deleted. */
   "snapshot.delete": { params: SnapshotDeleteParams; result: string[] };
+  /** Tells in what a snapshot differs from another, or from its session as it is now. A file that was only touched is the same. */
+  "snapshot.diff": { params: SnapshotDiffParams; result: SnapshotDiffResult };
+  /** Writes a snapshot to a new file, for `snapshot.import` on another machine. No value of a variable and no path of the host is in what abx adds to its files. */
+  "snapshot.export": { params: SnapshotExportParams; result: SnapshotExportResult };
+  /** Takes a snapshot over from a file that `snapshot.export` wrote; with `session`, as a saved session of that name. */
+  "snapshot.import": { params: SnapshotImportParams; result: SnapshotImportResult };
+  /** Deletes the older snapshots of sessions. Never the one that a session's container came from, nor the newest of a session without a container. */
+  "snapshot.prune": { params: SnapshotPruneParams; result: SnapshotPruneResult };
   /** Runs a command to its end and gives its output, cut at 1 MiB per stream. A command's own failure is a result, not an error. */
   "exec.run": { params: ExecRunParams; result: ExecResult };
   /** Starts a command that goes on without its caller, and answers as soon as it runs. */

@@ -240,7 +240,7 @@ fn a_refused_request_has_a_reason_and_an_id_that_stands_in_the_daemons_log() {
         let line = text.lines().find_map(|line| line.strip_prefix("Request: ")).map(str::to_owned);
         line.unwrap_or_else(|| panic!("no id: {text}"))
     };
-    for args in [&["exec", "a", "--", "true"][..], &["exec", "nobody", "--", "true"]] {
+    for args in [&["exec", "--no-resume", "a", "--", "true"][..], &["exec", "nobody", "--", "true"]] {
         let refused = world.run(args);
         assert_eq!(refused.status.code(), Some(125), "{args:?}");
         let id = request(&refused);

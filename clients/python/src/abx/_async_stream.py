@@ -6,13 +6,13 @@ import asyncio
 import socket
 import time
 from collections import deque
-from typing import Any, AsyncIterator, Deque, Mapping, Optional, Tuple
+from typing import AsyncIterator, Deque, Optional, Tuple
 
 from . import _launch, _wire
 from ._async_connection import Attempt, connect
 from ._closing import AsyncClosing
 from ._connection import unanswered
-from ._exchange import FOLLOW_LIMIT, FOLLOW_PAUSE, Chunk, Exchange
+from ._exchange import FOLLOW_LIMIT, FOLLOW_PAUSE, Chunk, Exchange, Told
 from .errors import AbxError, ConnectionLostError
 from .models import PtySize
 
@@ -117,7 +117,7 @@ class _Outgoing:
         await asyncio.get_running_loop().sock_sendall(self._socket, data)
 
 
-class AsyncExecStream(AsyncClosing):
+class AsyncExecStream(AsyncClosing, Told):
     """The bytes of one command: read output, write input, resize, signal, wait.
 
     Closing it before the end ends the command, unless it is detached or an attach. One task may read while
@@ -152,36 +152,6 @@ class AsyncExecStream(AsyncClosing):
         except asyncio.TimeoutError:
             raise unanswered("the opening", limit) from None
         return made
-
-    @property
-    def id(self) -> str:
-        """The command's id."""
-        return self._exchange.exec_id
-
-    @property
-    def note(self) -> Optional[str]:
-        """One line for the user on what was started."""
-        return self._exchange.note
-
-    @property
-    def copy(self) -> Mapping[str, Any]:
-        """What a copy has to know of its end in the sandbox."""
-        return self._exchange.copy
-
-    @property
-    def exit_code(self) -> Optional[int]:
-        """The code, once all output is read."""
-        return self._exchange.exit[0] if self._exchange.exit else None
-
-    @property
-    def reason(self) -> Optional[str]:
-        """Why it ended, where that was not by itself."""
-        return self._exchange.exit[1] if self._exchange.exit else None
-
-    @property
-    def lost_bytes(self) -> int:
-        """Bytes of output that were no longer kept when it was followed."""
-        return self._exchange.lost_bytes
 
     async def read(self) -> Optional[Chunk]:
         """The next piece of output, ``("stdout", bytes)`` or ``("stderr", bytes)``; None at the end.

@@ -200,3 +200,39 @@ class Exchange:
     def signal(number: int) -> bytes:
         """The frame that signals the command."""
         return _wire.frame(_wire.SIGNAL, bytes((number,)))
+
+
+class Told:
+    """What a stream tells of its command, however it is read."""
+
+    _exchange: Exchange
+
+    @property
+    def id(self) -> str:
+        """The command's id."""
+        return self._exchange.exec_id
+
+    @property
+    def note(self) -> Optional[str]:
+        """One line for the user on what was started."""
+        return self._exchange.note
+
+    @property
+    def copy(self) -> Mapping[str, Any]:
+        """What a copy has to know of its end in the sandbox."""
+        return self._exchange.copy
+
+    @property
+    def exit_code(self) -> Optional[int]:
+        """The code, once all output is read."""
+        return self._exchange.exit[0] if self._exchange.exit else None
+
+    @property
+    def reason(self) -> Optional[str]:
+        """Why it ended, where that was not by itself."""
+        return self._exchange.exit[1] if self._exchange.exit else None
+
+    @property
+    def lost_bytes(self) -> int:
+        """Bytes of output that were no longer kept when it was followed."""
+        return self._exchange.lost_bytes

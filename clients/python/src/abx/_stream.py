@@ -6,12 +6,12 @@ import socket
 import threading
 import time
 from collections import deque
-from typing import Any, Deque, Iterator, Mapping, Optional, Tuple
+from typing import Deque, Iterator, Optional, Tuple
 
 from . import _launch, _wire
 from ._closing import Closing
 from ._connection import connect, unanswered
-from ._exchange import FOLLOW_LIMIT, FOLLOW_PAUSE, Chunk, Exchange
+from ._exchange import FOLLOW_LIMIT, FOLLOW_PAUSE, Chunk, Exchange, Told
 from ._link import Link
 from .errors import AbxError, ConnectionLostError
 from .models import PtySize
@@ -28,7 +28,7 @@ class _Half:
         self.lines = _wire.LineBuffer()
 
 
-class ExecStream(Closing):
+class ExecStream(Closing, Told):
     """The bytes of one command: read output, write input, resize, signal, wait.
 
     Closing it before the end ends the command, unless it is detached or an attach. One thread may read while
@@ -58,36 +58,6 @@ class ExecStream(Closing):
         except TimeoutError:
             self.close()
             raise unanswered("the opening", limit) from None
-
-    @property
-    def id(self) -> str:
-        """The command's id."""
-        return self._exchange.exec_id
-
-    @property
-    def note(self) -> Optional[str]:
-        """One line for the user on what was started."""
-        return self._exchange.note
-
-    @property
-    def copy(self) -> Mapping[str, Any]:
-        """What a copy has to know of its end in the sandbox."""
-        return self._exchange.copy
-
-    @property
-    def exit_code(self) -> Optional[int]:
-        """The code, once all output is read."""
-        return self._exchange.exit[0] if self._exchange.exit else None
-
-    @property
-    def reason(self) -> Optional[str]:
-        """Why it ended, where that was not by itself."""
-        return self._exchange.exit[1] if self._exchange.exit else None
-
-    @property
-    def lost_bytes(self) -> int:
-        """Bytes of output that were no longer kept when it was followed."""
-        return self._exchange.lost_bytes
 
     def read(self, timeout: Optional[float] = None) -> Optional[Chunk]:
         """The next piece of output, ``("stdout", bytes)`` or ``("stderr", bytes)``; None at the end.

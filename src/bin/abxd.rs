@@ -58,7 +58,7 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let home = Home::find(arguments.home.as_deref(), arguments.socket.as_deref())?;
     let config = Config::load(&home.config(), &Flags { engine: arguments.engine, log: arguments.log })?;
     if arguments.check {
-        daemon::check(&home)?;
+        daemon::check(&home, &config)?;
         return Ok(writeln!(std::io::stdout(), "abxd {VERSION}")?);
     }
     let inherited = arguments.succeeds.as_deref().map(Inherited::take).transpose()?;

@@ -59,6 +59,14 @@ pub fn install(path: &Path, setting: &str, terminal: bool) -> Result<(), LogErro
     Ok(())
 }
 
+/// Looks whether a setting says what to log.
+///
+/// # Errors
+/// `Setting` when it does not.
+pub fn check(setting: &str) -> Result<(), LogError> {
+    filter(setting).map(drop)
+}
+
 /// A plain level is meant for abx: what libraries say below warnings drowns it.
 fn filter(setting: &str) -> Result<EnvFilter, LogError> {
     let directives = match setting.parse::<tracing::Level>() {

@@ -242,8 +242,9 @@ pub async fn run(options: Options) -> Result<Option<Handover>, DaemonError> {
 /// Looks whether a daemon of this program would find what it needs in a home that another may be using.
 ///
 /// # Errors
-/// When the table is a newer abx's.
-pub fn check(home: &Home) -> Result<(), DaemonError> {
+/// When the table is a newer abx's, or what is to be logged is not understood.
+pub fn check(home: &Home, config: &Config) -> Result<(), DaemonError> {
+    logging::check(&config.log.value)?;
     Ok(Store::check_format(&home.database())?)
 }
 

@@ -91,6 +91,11 @@ impl By {
     pub fn daemon() -> Self {
         Self { client: "abxd".to_owned(), pid: None }
     }
+
+    /// Whether that is who did it.
+    pub fn is_daemon(&self) -> bool {
+        *self == Self::daemon()
+    }
 }
 
 /// What there is to say about a change, before it has a number.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::event::By;
 use super::id::Timestamp;
 use super::session::Snapshot;
 
@@ -12,7 +13,7 @@ pub struct Rule {
     pub keep: usize,
     /// Those taken since then stay, too.
     pub before: Option<Timestamp>,
-    /// Those with a note stay, too.
+    /// Those on which a user has put a note stay, too: not those that the daemon took, and says why.
     pub spare_noted: bool,
 }
 
@@ -20,10 +21,14 @@ impl Rule {
     /// The snapshots that go by this rule, oldest first. `timeline` is newest first.
     pub fn beyond(&self, timeline: &[Arc<Snapshot>]) -> Vec<Arc<Snapshot>> {
         let goes = |s: &&Arc<Snapshot>| {
-            self.before.is_none_or(|before| s.created_at < before) && !(self.spare_noted && s.note.is_some())
+            self.before.is_none_or(|before| s.created_at < before) && !(self.spare_noted && is_noted(s))
         };
         timeline.iter().skip(self.keep).filter(goes).rev().cloned().collect()
     }
+}
+
+fn is_noted(snapshot: &Snapshot) -> bool {
+    snapshot.note.is_some() && !snapshot.creator.as_ref().is_some_and(By::is_daemon)
 }
 
 #[cfg(test)]
@@ -66,6 +71,9 @@ mod tests {
         assert_eq!(gone(old), ["1", "2"]);
         assert_eq!(gone(Rule { keep: 5, ..old }), ["1"], "both must hold");
         assert_eq!(gone(Rule { keep: 9, ..Rule::default() }), [""; 0]);
+        let own = Snapshot { creator: Some(By::daemon()), ..Snapshot::clone(&taken(2)) };
+        let rule = Rule { keep: 0, spare_noted: true, ..Rule::default() };
+        assert_eq!(rule.beyond(&[Arc::new(own)]).len(), 1, "what the daemon noted itself is no user's note");
     }
 
     proptest! {

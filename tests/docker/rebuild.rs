@@ -139,3 +139,31 @@ fn a_table_of_a_newer_abx_is_left_alone_and_the_way_out_is_named() {
     assert!(document.to_string().contains("install the newer abx"), "{document}");
     assert_eq!(fs::read(&table).expect("read"), bytes, "it is as it was");
 }
+
+#[test]
+fn what_runs_is_found_again_with_its_terminal_when_the_table_is_gone() {
+    let Some(mut world) = World::new() else { return };
+    world.call("session.start", json!({"name": "a", "image": crate::support::engine::busybox_image()}));
+    let opened = world.connect().call(
+        "terminal.open",
+        json!({"session": "a", "cmd": ["sh", "-c", "echo here; exec cat"], "size": {"cols": 80, "rows": 24}}),
+    );
+    let started = world.call("exec.start", json!({"session": "a", "cmd": ["sleep", "1000"]}));
+    lose(&mut world, |table| fs::remove_file(table).expect("there"));
+    let running = crate::support::until("both to be found", || {
+        let all = world.call("exec.list", json!({"session": "a"}));
+        let all = all.as_array().expect("a list").clone();
+        (all.iter().filter(|exec| exec["status"] == "running").count() == 2).then_some(all)
+    });
+    for (id, cmd) in [(&opened["exec"], "sh"), (&started["id"], "sleep")] {
+        let found = running.iter().find(|exec| exec["id"] == *id);
+        assert_eq!(found.map(|exec| &exec["cmd"][0]), Some(&json!(cmd)), "{running:?}");
+    }
+    let again = world.connect().call("terminal.open", json!({"session": "a"}));
+    assert_eq!((&again["exec"], &again["followed"]), (&opened["exec"], &json!(true)));
+    let screen = world.call("terminal.peek", json!({"session": "a"}));
+    assert_eq!(screen["lines"][0], "here");
+    world.call("exec.kill", json!({"id": started["id"], "signal": 9}));
+    let ended = world.call("exec.wait", json!({"id": started["id"], "timeout": 60_000}));
+    assert_eq!(ended["exit_code"], 137, "its end is noted");
+}

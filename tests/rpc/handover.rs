@@ -127,11 +127,17 @@ fn a_program_that_would_not_start_here_leaves_the_daemon_as_it_is() {
         let (found, message) = refused(program);
         assert!(found == kind && message.contains(says), "{program:?}: {found} {message}");
     }
-    std::fs::write(home.root().join("config.toml"), "log = 7").expect("write");
-    let (kind, message) = refused(Path::new(env!("CARGO_BIN_EXE_abxd")));
-    assert!(kind == "wrong_state" && message.contains("would not start"), "{message}");
-    let restart = abx(&home).args(["daemon", "restart"]).output().expect("runs");
-    assert_eq!(restart.status.code(), Some(1));
+    for wrong in ["log = 7", "[log]\nlevel = \"=====,,\"\n"] {
+        std::fs::write(home.root().join("config.toml"), wrong).expect("write");
+        let (kind, message) = refused(Path::new(env!("CARGO_BIN_EXE_abxd")));
+        assert!(kind == "wrong_state" && message.contains("would not start"), "{wrong}: {message}");
+    }
+    // The daemon's refusal is one of its state; what the command itself finds wrong it need not ask for.
+    for (wrong, code) in [("log = 7", 1), ("[log]\nlevel = \"=====,,\"\n", 4)] {
+        std::fs::write(home.root().join("config.toml"), wrong).expect("write");
+        let restart = abx(&home).args(["daemon", "restart"]).output().expect("runs");
+        assert_eq!(restart.status.code(), Some(code), "{wrong}");
+    }
     assert_eq!(started_at(&home.socket()), before);
 }
 

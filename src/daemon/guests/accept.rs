@@ -8,6 +8,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::ends::Unknown;
 use super::link::{Link, greet};
 use super::{Guests, Inner, Live, Slot};
 use crate::engine::Observed;
@@ -188,7 +189,7 @@ impl Inner {
         let session = slot.session.clone();
         let link = Link::new(socket, events).map_err(|error| error.to_string())?;
         let live = slot.put(Live { session, link, sandbox });
-        self.catch_up(slot, &live).await;
+        self.catch_up(slot, &live, Unknown::TakeUp).await;
         Ok(())
     }
 

@@ -13,11 +13,20 @@ use crate::daemon::exec::{KILL_GRACE, NOTE_AGAIN, settle};
 use crate::guest::wire::{Entry, Exited, Kind, Payload, Signal};
 use crate::model::exec::signal::{KILL, TERM};
 use crate::model::exec::{End, Exec, Verdict};
-use crate::model::id::{ExecId, Timestamp};
+use crate::model::id::{ExecId, SessionId, Timestamp};
 use crate::model::session::Session;
 
 /// Most ends of one sandbox that wait to be noted: more than it may have of commands at once.
 const MAX_WAITING: usize = 1024;
+
+/// What becomes of commands that run in a sandbox and are in no row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unknown {
+    /// They get one: at a new connection they are of a table that was lost.
+    TakeUp,
+    /// Nothing: they are on their way into the table, or out of it.
+    Leave,
+}
 
 impl Slot {
     /// Takes an end that abx-init told of.
@@ -39,7 +48,7 @@ impl Guests {
         if let Some(slot) = slot
             && let Some(live) = slot.live()
         {
-            self.0.catch_up(&slot, &live).await;
+            self.0.catch_up(&slot, &live, Unknown::Leave).await;
         }
     }
 
@@ -101,13 +110,32 @@ async fn until(due: Option<Instant>) {
     }
 }
 
+/// The row of a command that runs, as its sandbox tells of it; none of one that no daemon can have named so.
+fn row_of(session: &SessionId, entry: &Entry) -> Option<Exec> {
+    let id = uuid::Uuid::parse_str(&entry.id).ok()?.to_string();
+    let text = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
+    Some(Exec {
+        id: ExecId::new(id),
+        session: session.clone(),
+        key: None,
+        argv: entry.argv.iter().map(text).collect(),
+        terminal: Some(entry.terminal.clone()).filter(|name| !name.is_empty()),
+        tty: entry.size.is_some(),
+        detached: true,
+        started_at: Timestamp(i64::try_from(entry.started_ms).unwrap_or(i64::MAX)),
+        deadline: None,
+        verdict: None,
+        ended: None,
+    })
+}
+
 impl Inner {
     /// Gives whether the table has all of it.
     async fn note_all(&self, slot: &Slot) -> bool {
         let counted = self.count_kills(slot).await;
         let noted = self.note_ends(slot).await;
         let caught_up = match slot.live().filter(|_| slot.is_behind.swap(false, Ordering::Relaxed)) {
-            Some(live) => self.catch_up(slot, &live).await,
+            Some(live) => self.catch_up(slot, &live, Unknown::Leave).await,
             // The next connection begins with it.
             None => true,
         };
@@ -146,8 +174,8 @@ impl Inner {
 
     /// Notes what ended while there was no connection, and ends what goes on although it was given up. Gives whether it is
     /// noted, or cannot be known before the next connection.
-    pub(super) async fn catch_up(&self, slot: &Slot, live: &Arc<Live>) -> bool {
-        if self.open_execs(slot).is_empty() {
+    pub(super) async fn catch_up(&self, slot: &Slot, live: &Arc<Live>, unknown: Unknown) -> bool {
+        if unknown == Unknown::Leave && self.open_execs(slot).is_empty() {
             return true;
         }
         let known = match self.entries(live).await {
@@ -157,6 +185,9 @@ impl Inner {
                 return true;
             }
         };
+        if unknown == Unknown::TakeUp {
+            self.take_up(slot, &known).await;
+        }
         let known: HashMap<&str, &Entry> = known.iter().map(|entry| (entry.id.as_str(), entry)).collect();
         let mut ends = Vec::new();
         for exec in self.open_execs(slot) {
@@ -177,6 +208,33 @@ impl Inner {
             slot.has_news.notify_one();
         }
         noted
+    }
+
+    /// Gives what runs there and is in no row one, so that its terminals are found again and its end is noted. What a
+    /// sandbox tells is bounded by its list, and takes no id that is in the table.
+    async fn take_up(&self, slot: &Slot, known: &[Entry]) {
+        let rows = self.store.execs(&slot.session);
+        let is_known = |entry: &&Entry| rows.iter().any(|exec| exec.id.as_str() == entry.id);
+        let found: Vec<Exec> = known
+            .iter()
+            .filter(|entry| entry.ended.is_none() && !is_known(entry))
+            .filter_map(|entry| row_of(&slot.session, entry))
+            .collect();
+        if found.is_empty() {
+            return;
+        }
+        tracing::warn!(session = %slot.session, commands = found.len(), "took up commands that no row tells of");
+        let written = self.store.write(move |tx| {
+            for exec in found {
+                if tx.exec(&exec.id).is_none() && tx.session(&exec.session).is_some() {
+                    tx.put_exec(&exec)?;
+                }
+            }
+            Ok(())
+        });
+        if let Err(error) = written.await {
+            tracing::warn!(%error, session = %slot.session, "cannot note what runs there");
+        }
     }
 
     /// Commands of which the table has no end.

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::Account;
+use super::{Account, used_now};
+use crate::daemon::clock;
 use crate::daemon::driver::Driver;
 use crate::daemon::orphans;
 use crate::engine::labels::{self, REPLACED};
 use crate::engine::{EngineError, Image, Observed, RunState};
 use crate::model::event::{EventKind, Fact, Told};
-use crate::model::id::{SessionId, SnapshotId};
+use crate::model::id::{SessionId, SnapshotId, Timestamp};
 use crate::model::session::{Operation, Session, Snapshot, SnapshotState, Status};
 use crate::store::error::StoreError;
 use crate::store::{RESTORED_KEY, Tx};
@@ -26,7 +27,7 @@ impl Driver {
             if let Some(copy) = &copy {
                 tx.delete_meta(RESTORED_KEY)?;
                 tx.set_meta(UNLINKED_KEY, copy)?;
-                end_operations(tx)?;
+                begin_anew(tx, clock::now())?;
             }
             if kept.is_some() || copy.is_some() {
                 let sentence = sentence(kept.as_deref(), copy.as_deref());
@@ -91,6 +92,11 @@ impl Driver {
     /// Gives a row the container that its session has now, and the names that both have. The engine holds what came last.
     async fn link(&self, container: &Observed, all: &[Observed]) -> Result<(), EngineError> {
         let Some(id) = container.labels.get(labels::SESSION_ID).map(SessionId::new) else { return Ok(()) };
+        // One without a row was made since, and gets one later: its turn must not be taken, for with that of a session that
+        // is gone goes all that is kept for it, the way to its commands above all.
+        if self.0.store.session_by_id(&id).is_none() {
+            return Ok(());
+        }
         let Some(mut held) = self.try_hold_id(&id) else { return Ok(()) };
         let recorded = held.session.sandbox_id.clone();
         let is_recorded = recorded.as_ref() == Some(&container.id);
@@ -127,15 +133,21 @@ fn take_container(row: &mut Session, made: &Session) {
     row.runtime = made.runtime;
 }
 
-/// Ends what was being done when the copy was made. Whatever came of it has ended long ago: of a start that was under way
-/// then, nothing may be taken back now, and nothing deleted.
-fn end_operations(tx: &mut Tx<'_>) -> Result<(), StoreError> {
+/// Ends what was being done when the copy was made, and has the times of what runs count from now. Whatever came of an
+/// operation has ended long ago: of a start that was under way then, nothing may be taken back now, and nothing deleted.
+/// And what was used since then nobody knows: no timeout and no idle time may end it at once.
+fn begin_anew(tx: &mut Tx<'_>, now: Timestamp) -> Result<(), StoreError> {
     for session in tx.sessions() {
-        let Some(operation) = session.operation else { continue };
+        let runs = matches!(session.status, Status::Running | Status::Paused);
+        if session.operation.is_none() && !runs {
+            continue;
+        }
         tx.change_session(&session.id, |row| {
-            row.operation = None;
-            if operation == Operation::Start {
+            if row.operation.take() == Some(Operation::Start) {
                 row.status = Status::Stopped;
+            }
+            if runs {
+                *row = used_now(row.clone(), now);
             }
         })?;
     }

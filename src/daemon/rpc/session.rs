@@ -103,7 +103,7 @@ fn way(snapshot: Option<String>, discard: bool) -> Result<Way, Failure> {
 fn files(module: &mut Module) {
     later::<SessionSave, _, _>(module, |asked, app, extensions| async move {
         let report = report(&app, Some(&asked.name), asked.op, &extensions);
-        let naming = Naming { name: asked.snapshot, note: asked.note, reason: None };
+        let naming = Naming { name: asked.snapshot, note: asked.note, ..Naming::default() };
         let saved = app.driver.save(&asked.name, naming, asked.keep_running, report).await?;
         Ok(SaveResult {
             session: convert::session(&saved.session, app.driver.idleness(&saved.session)),

@@ -194,3 +194,36 @@ async fn a_row_made_again_ends_nothing_at_once() {
     assert!(row.last_active >= before, "its idle time counts from now");
     assert!(row.expires_at.expect("it has a timeout") >= before.plus_ms(3_600_000));
 }
+
+#[tokio::test]
+async fn a_row_of_a_copy_ends_nothing_at_once_either() {
+    let world = World::with_copies().await;
+    let params = StartParams { timeout_ms: Some(60_000), idle_ms: Some(60_000), ..named("a") };
+    world.driver.start(params, Report::default()).await.expect("starts");
+    let id = world.row("a").id.clone();
+    let long_ago = |s: &mut Session| {
+        s.last_active = Timestamp(1_000);
+        s.expires_at = Some(Timestamp(61_000));
+    };
+    world.driver.0.store.update(&id, long_ago).await.expect("a row");
+    world.copy_table();
+    let before = crate::daemon::clock::now();
+    let world = world.damage_table().await;
+    let row = world.row("a");
+    assert!(row.last_active >= before, "{:?}", row.last_active);
+    assert!(row.expires_at.is_some_and(|at| at >= before.plus_ms(60_000)), "{:?}", row.expires_at);
+}
+
+#[tokio::test]
+async fn what_is_kept_for_a_session_that_the_copy_does_not_know_stays() {
+    let world = World::with_copies().await;
+    world.start_with_key("early").await;
+    world.copy_table();
+    world.start_with_key("late").await;
+    let place = world.home.path().join("run").join(world.row("late").id.as_str());
+    std::fs::create_dir_all(&place).expect("its directory");
+    let world = world.damage_table().await;
+    world.driver.compare_all(true).await.expect("compares");
+    assert_eq!(world.status("late"), Status::Running);
+    assert!(place.exists(), "the way to its commands");
+}

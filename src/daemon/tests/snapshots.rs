@@ -124,7 +124,8 @@ async fn a_session_that_keeps_so_many_drops_the_oldest_without_a_note() {
     world.start("a").await.expect("starts");
     let update = UpdateParams { name: "a".to_owned(), keep: Some(2), ..UpdateParams::default() };
     world.driver.update(update).await.expect("updates");
-    let naming = Naming { name: Some("noted".to_owned()), note: Some("a reason".to_owned()), reason: None };
+    let naming =
+        Naming { name: Some("noted".to_owned()), note: Some("a reason".to_owned()), ..Naming::default() };
     world.driver.save("a", naming, false, Report::default()).await.expect("saves");
     let names = saved(&world, "a", 2).await;
     world.resume("a").await.expect("resumes");

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use nix::fcntl::OFlag;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
@@ -348,9 +350,11 @@ impl Partial {
         at.push(PARTIAL);
         let at = PathBuf::from(at);
         let mut options = File::options();
-        options.write(true).create_new(true);
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        options.write(true).create(true).truncate(false).custom_flags(OFlag::O_NOFOLLOW.bits()).mode(0o600);
         let file = options.open(&at).map_err(|error| unwritten(&at, &error))?;
+        // What a daemon left that was killed is nobody's.
+        file.try_lock().map_err(|_| Failure::params(format!("{} is being written", path.display())))?;
+        file.set_len(0).map_err(|error| unwritten(&at, &error))?;
         Ok(Self { file: Some(file), at, path, whole: false })
     }
 

@@ -65,7 +65,13 @@ impl Driver {
         let taken = plan.operation.is_some();
         let snapshot = if taken {
             let note = Some(format!("fork to {}", params.new_name));
-            self.take_snapshot(&mut held, &plan, Naming { note, ..Naming::default() }, report).await?
+            self.take_snapshot(
+                &mut held,
+                &plan,
+                Naming { note, automatic: true, ..Naming::default() },
+                report,
+            )
+            .await?
         } else {
             self.newest_snapshot(&held.session).ok_or_else(|| Failure::no_snapshot(&params.name))?
         };

@@ -29,6 +29,8 @@ pub struct Naming {
     pub note: Option<String>,
     /// Why the session does not run afterwards, where nobody asked for the save.
     pub reason: Option<Reason>,
+    /// Whether it is taken on the way to something else, and the note is none of a user's.
+    pub automatic: bool,
 }
 
 /// What came of a save.
@@ -148,7 +150,7 @@ impl Driver {
             session_name: session.name.to_string(),
             image_id: String::new(),
             created_at: now,
-            creator: Some(store::actor().unwrap_or_else(By::daemon)),
+            creator: Some(store::actor().filter(|_| !naming.automatic).unwrap_or_else(By::daemon)),
             note: naming.note,
             parent: None,
             size_bytes: 0,
@@ -255,7 +257,8 @@ impl Driver {
         self.require_image(&target).await?;
         if let Some(saving) = saving_part(&plan) {
             let note = Some(format!("before going back to {name}"));
-            self.take_snapshot(held, &saving, Naming { note, ..Naming::default() }, report).await?;
+            self.take_snapshot(held, &saving, Naming { note, automatic: true, ..Naming::default() }, report)
+                .await?;
         }
         self.intend(held, Operation::Resume).await?;
         if let Some(old) = &old {

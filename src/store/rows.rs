@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, params};
 
-use crate::model::id::{ExecId, SessionId, SnapshotId};
+use crate::model::id::{ExecId, SessionId, SessionName, SnapshotId};
 use crate::model::session::{Mount, Session, Snapshot, SnapshotState};
 
 const INSERT_SESSION: &str = "INSERT INTO sessions (
@@ -132,8 +132,10 @@ pub(super) fn update_revision(conn: &Connection, session: &Session) -> rusqlite:
         .map(drop)
 }
 
-/// Removes a session; what hangs on it goes along, and its snapshots no longer name it.
-pub(super) fn delete_session(conn: &Connection, id: &SessionId) -> rusqlite::Result<()> {
+/// Removes a session; what hangs on it goes along, and all that its snapshots still say of it is the name that it had last.
+pub(super) fn delete_session(conn: &Connection, id: &SessionId, name: &SessionName) -> rusqlite::Result<()> {
+    conn.prepare_cached("UPDATE snapshots SET session_name = ?2 WHERE session = ?1")?
+        .execute([id.as_str(), name.as_str()])?;
     clear(conn, "DELETE FROM sessions WHERE id = ?1", id)
 }
 

@@ -174,18 +174,19 @@ impl Tx<'_> {
         self.replace(session.clone())
     }
 
-    /// Removes a session. Snapshots that it still has stay, with the session's name but in nobody's timeline.
+    /// Removes a session. Snapshots that it still has stay, with the name that it had last but in nobody's timeline.
     ///
     /// # Errors
     /// `Gone` when there is no such row.
     pub fn delete_session(&mut self, id: &SessionId) -> Result<(), StoreError> {
-        if self.shared(id).is_none() {
+        let Some(name) = self.shared(id).map(|row| row.name.clone()) else {
             return Err(StoreError::Gone { id: id.to_string() });
-        }
-        self.run(|conn| rows::delete_session(conn, id))?;
+        };
+        self.run(|conn| rows::delete_session(conn, id, &name))?;
         let orphans: Vec<_> = self.view().timeline(id).cloned().collect();
         for snapshot in orphans {
-            let row = Snapshot { session: None, ..Snapshot::clone(&snapshot) };
+            let row =
+                Snapshot { session: None, session_name: name.to_string(), ..Snapshot::clone(&snapshot) };
             self.draft.set_snapshot(&snapshot.id, Some(Arc::new(row)));
         }
         let gone: Vec<ExecId> = self.view().execs().of(id).map(|exec| exec.id.clone()).collect();

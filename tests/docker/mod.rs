@@ -32,6 +32,7 @@ mod tables;
 mod terminals;
 mod timeline;
 mod viewers;
+mod walk;
 
 // What the emulator takes sizes in.
 use abx::guest::wire;

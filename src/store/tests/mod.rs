@@ -7,6 +7,7 @@ mod events;
 mod execs;
 mod full;
 mod group;
+mod kept;
 mod open;
 mod rows;
 mod words;

@@ -342,20 +342,16 @@ pub fn without_value(message: &str) -> String {
 /// What is wrong with it, as a sentence.
 pub fn parse_duration_ms(text: &str) -> Result<u64, String> {
     let bad = || format!("{text:?} is not a duration: give seconds, or 30m, 2h, 3d");
-    if let Ok(seconds) = text.trim().parse::<f64>() {
-        let ms = seconds * 1000.0;
-        if !(0.0..=9.0e15).contains(&ms) {
-            return Err(bad());
-        }
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "checked to lie in 0..=9e15"
-        )]
-        return Ok(ms.round() as u64);
+    let seconds = match text.trim().parse::<f64>() {
+        Ok(seconds) => seconds,
+        Err(_) => humantime::parse_duration(text.trim()).map_err(|_| bad())?.as_secs_f64(),
+    };
+    let ms = seconds * 1000.0;
+    if !(0.0..=9.0e15).contains(&ms) {
+        return Err(bad());
     }
-    let duration = humantime::parse_duration(text.trim()).map_err(|_| bad())?;
-    u64::try_from(duration.as_millis()).map_err(|_| bad())
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to lie in 0..=9e15")]
+    Ok(ms.round() as u64)
 }
 
 /// Parses a size as docker does: bytes, or a number with `b`, `k`, `m`, `g`, `t` (powers of 1,024).

@@ -15,6 +15,7 @@
 //! | [`cli`] | the command line, `abx mcp` included | client, proto, config, paths, tarball |
 //! | [`tarball`] | reading tar streams | nothing of ours |
 //! | [`fault`] | points where tests interfere | nothing of ours but paths |
+//! | [`fuzzing`] | a fuzzer's ways in, each beside its parser; not in a release | what has a parser |
 //!
 //! A test reads the `use` lines and fails on any other edge.
 //!
@@ -37,6 +38,9 @@ pub mod daemon;
 pub mod engine;
 #[cfg(feature = "host")]
 pub mod fault;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(any(target_os = "linux", feature = "host"))]
 pub mod guest;
 #[cfg(feature = "host")]

@@ -10,6 +10,8 @@ mod cmd;
 mod context;
 mod detach;
 mod failure;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod interrupt;
 mod legacy;
 mod modes;

@@ -38,8 +38,13 @@ mod inside {
     mod timers;
     mod users;
 
+    #[cfg(feature = "fuzzing")]
+    pub(crate) use self::screen::fuzzing;
     pub(super) use self::start::run;
 }
+
+#[cfg(all(target_os = "linux", feature = "fuzzing"))]
+pub(crate) use inside::fuzzing;
 
 use std::process::ExitCode;
 

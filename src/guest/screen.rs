@@ -4,6 +4,11 @@
 //! is woken when there are answers. A painting is of the moment at which it was asked for: what was fed before is in it,
 //! what is fed after goes to the follower directly.
 
+#[cfg(any(test, feature = "fuzzing"))]
+#[cfg_attr(not(test), expect(dead_code, reason = "tests ask it for more"))]
+mod emulator;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod model;
 mod modes;
 mod signals;

@@ -9,7 +9,7 @@ mod caller;
 mod cli;
 mod cp;
 mod doctor;
-#[path = "../../src/guest/screen/tests/emulator.rs"]
+#[path = "../../src/guest/screen/emulator.rs"]
 #[expect(dead_code, reason = "tests of the model look at more of it")]
 mod emulator;
 mod engine;

@@ -62,7 +62,7 @@ pub(super) async fn classify(
     }
 }
 
-fn skip_blank(buffer: &mut BytesMut) {
+pub(super) fn skip_blank(buffer: &mut BytesMut) {
     loop {
         let blank = buffer.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
         buffer.advance(blank);
@@ -74,7 +74,7 @@ fn skip_blank(buffer: &mut BytesMut) {
 }
 
 /// None: more bytes are needed.
-fn decide(bytes: &[u8]) -> Option<Spoken> {
+pub(super) fn decide(bytes: &[u8]) -> Option<Spoken> {
     match bytes.first()? {
         b'{' | b'[' => return Some(Spoken::Json),
         // The beginning of a byte order mark.
@@ -92,10 +92,10 @@ fn decide(bytes: &[u8]) -> Option<Spoken> {
     }
     // A header's name ends in a colon, an HTTP method in a space.
     let token = bytes.iter().take_while(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
-    match bytes.get(token.count()) {
+    match bytes.get(token.take(MAX_TOKEN_BYTES).count()) {
         Some(b':') => Some(Spoken::ContentLength),
         Some(_) => Some(Spoken::Http),
-        None => (bytes.len() > MAX_TOKEN_BYTES).then_some(Spoken::Http),
+        None => None,
     }
 }
 
@@ -135,6 +135,10 @@ mod tests {
             });
             assert_eq!(decided, Some(want), "{text:?}");
         }
+        // What is no header after so many bytes is none because a colon came along with them.
+        let long = format!("{}: x", "X".repeat(MAX_TOKEN_BYTES + 1));
+        assert_eq!(decide(&long.as_bytes()[..=MAX_TOKEN_BYTES]), Some(Spoken::Http));
+        assert_eq!(decide(long.as_bytes()), Some(Spoken::Http));
         assert_eq!(decide(b"CONTENT"), None);
         assert_eq!(decide(b"abx-stream/1"), None);
     }

@@ -84,6 +84,7 @@ impl Codec for JsonTexts {
                     skip_blank(buffer, ended);
                     match buffer.first() {
                         None => return Next::More,
+                        Some(0xef) if buffer.len() < BOM.len() && !ended => return Next::More,
                         Some(b'{' | b'[') => self.state = State::Between,
                         Some(_) => self.state = State::Skip { resync: true },
                     }

@@ -16,6 +16,8 @@ pub(super) mod debug;
 mod dispatch;
 mod eager;
 mod envelope;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod http;
 mod json;
 mod length;

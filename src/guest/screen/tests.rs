@@ -1,6 +1,5 @@
 //! The handle and its thread; what is painted is tested in the modules here.
 
-mod emulator;
 mod painting;
 mod random;
 

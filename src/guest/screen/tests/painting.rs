@@ -2,8 +2,8 @@
 
 use alacritty_terminal::term::TermMode;
 
+use super::super::emulator::Emulator;
 use super::super::model::{ScreenModel, Vterm};
-use super::emulator::Emulator;
 use crate::guest::wire;
 
 const SIZE: wire::Size = wire::Size { cols: 80, rows: 24 };

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
+use super::super::emulator::Emulator;
 use super::super::model::{ScreenModel, Vterm};
-use super::emulator::Emulator;
 use crate::guest::wire;
 
 const SIZE: wire::Size = wire::Size { cols: 12, rows: 6 };

@@ -126,7 +126,9 @@ async fn a_session_that_keeps_so_many_drops_the_oldest_without_a_note() {
     world.driver.update(update).await.expect("updates");
     let naming =
         Naming { name: Some("noted".to_owned()), note: Some("a reason".to_owned()), ..Naming::default() };
-    world.driver.save("a", naming, false, Report::default()).await.expect("saves");
+    let by = By { client: "abx".to_owned(), pid: Some(7) };
+    let noted = world.driver.save("a", naming, false, Report::default());
+    store::acting(Some(by), noted).await.expect("saves");
     let names = saved(&world, "a", 2).await;
     world.resume("a").await.expect("resumes");
     let last = world.driver.save("a", Naming::default(), false, Report::default()).await.expect("saves");

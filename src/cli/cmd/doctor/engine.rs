@@ -24,7 +24,14 @@ pub(super) fn checks(found: &DaemonCheckResult) -> Vec<Check> {
                     let (name, container) = (name.clone(), orphan.id.clone());
                     Check::warning("orphan", why, fix).mended_by(Mend::Adopt { name, container })
                 }
-                None => Check::warning("orphan", why, format!("docker rm {}", clean(&orphan.name))),
+                // It may hold the only copy of some files: nobody is told to remove it unseen.
+                None => {
+                    let name = clean(&orphan.name);
+                    let fix = format!(
+                        "keep its files with docker commit {name} NAME:TAG, and then: docker rm {name}"
+                    );
+                    Check::warning("orphan", why, fix)
+                }
             }
         })
         .collect();
@@ -69,11 +76,14 @@ mod tests {
             state: "running".to_owned(),
             session: Some("a".to_owned()),
         };
+        let second = OrphanContainer { session: None, name: "session-b".to_owned(), ..orphan.clone() };
         let layers = vec![SessionLayers { name: "deep".to_owned(), layers: 90 }];
-        let found = DaemonCheckResult { containers: vec![orphan], images: Vec::new(), layers };
+        let found = DaemonCheckResult { containers: vec![orphan, second], images: Vec::new(), layers };
         let checks = checks(&found);
-        assert_eq!(checks.iter().map(|c| c.verdict).collect::<Vec<_>>(), [Verdict::Warning; 2]);
+        assert_eq!(checks.iter().map(|c| c.verdict).collect::<Vec<_>>(), [Verdict::Warning; 3]);
         assert_eq!(checks[0].fix.as_deref(), Some("abx adopt a session-a"));
-        assert!(checks[1].why.contains("deep (90)"));
+        let keeps = checks[1].fix.as_deref().is_some_and(|fix| fix.contains("docker commit session-b "));
+        assert!(keeps, "its files are kept before it goes");
+        assert!(checks[2].why.contains("deep (90)"));
     }
 }

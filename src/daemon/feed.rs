@@ -19,7 +19,7 @@ use super::framing::Notifier;
 use super::named;
 use super::progress::{Progress, Report};
 use super::rpc::convert;
-use super::subscriptions::{Answered, Begun, Reserved};
+use super::subscriptions::{Answered, Begun, Reserved, Voice};
 use crate::model::event::Event;
 use crate::model::id::SessionId;
 use crate::proto::events::{self as wire, EVENT_NOTIFICATION, EventListParams, PROGRESS, SubscribeParams};
@@ -92,8 +92,8 @@ pub fn subscribe(driver: &Driver, place: Reserved, asked: &SubscribeParams) -> R
     let filter = Filter::new(driver, asked.session.as_deref(), &asked.kinds);
     let (driver, since) = (driver.clone(), asked.since);
     Ok(place.begin(|begun| async move {
-        let Begun { id, notifier, answered, over } = begun;
-        let forward = Forward { driver, notifier, filter, id };
+        let Begun { id, voice, answered, over } = begun;
+        let forward = Forward { driver, voice, filter, id };
         tokio::select! {
             () = over.wait() => {}
             () = forward.run(since, answered) => {}
@@ -184,7 +184,7 @@ type Steps = broadcast::Receiver<Arc<wire::Event>>;
 /// One subscription.
 struct Forward {
     driver: Driver,
-    notifier: Notifier,
+    voice: Voice,
     filter: Filter,
     id: u64,
 }
@@ -240,7 +240,7 @@ impl Forward {
     }
 
     async fn send(&self, event: &wire::Event<impl Serialize>) -> bool {
-        self.notifier.send(EVENT_NOTIFICATION, event).await
+        self.voice.send(EVENT_NOTIFICATION, event).await
     }
 
     /// An event of the subscription itself.

@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde::Serialize;
 use tokio::sync::{oneshot, watch};
 
 use super::failure::Failure;
@@ -51,11 +52,19 @@ pub struct Begun {
     /// Its id.
     pub id: u64,
     /// Where it sends.
-    pub notifier: Notifier,
+    pub voice: Voice,
     /// When it may begin to.
     pub answered: Answered,
     /// When it is to end.
     pub over: Over,
+}
+
+/// Where a subscription sends, as long as it goes on: once the call that ends it is answered, its client hears nothing
+/// more of it.
+#[derive(Debug)]
+pub struct Voice {
+    notifier: Notifier,
+    place: Place,
 }
 
 /// The end of a subscription that its client or its connection brings about.
@@ -129,7 +138,26 @@ impl Subscriptions {
 impl Place {
     /// Whether the subscription goes on: from the call that ends it on it does not, whatever it still has to do.
     pub fn is_open(&self) -> bool {
-        lock(&self.table).open.contains_key(&self.id)
+        self.while_open(|| ()).is_some()
+    }
+
+    /// Does something unless it is over. It does not end meanwhile, so this must be short.
+    pub(super) fn while_open<T>(&self, something: impl FnOnce() -> T) -> Option<T> {
+        let table = lock(&self.table);
+        table.open.contains_key(&self.id).then(something)
+    }
+}
+
+impl Voice {
+    #[cfg(test)]
+    pub(super) fn none() -> Self {
+        Self { notifier: Notifier::none(), place: Place { id: 0, table: Arc::default() } }
+    }
+
+    /// Queues a notification when there is room. False when the subscription is over. Cancel safe: it is queued whole or
+    /// not at all.
+    pub async fn send(&self, method: &str, params: &impl Serialize) -> bool {
+        self.notifier.send(method, params, &self.place).await
     }
 }
 
@@ -149,8 +177,8 @@ impl Reserved {
         if let Some(place) = lock(&self.table).open.get_mut(&id) {
             *place = Some(alive);
         }
-        let (notifier, answered) = (self.notifier.clone(), self.answered.clone());
-        let work = work(Begun { id, notifier, answered, over: Over(over) });
+        let voice = Voice { notifier: self.notifier.clone(), place: self.place() };
+        let work = work(Begun { id, voice, answered: self.answered.clone(), over: Over(over) });
         // It is given back when the work has ended.
         tokio::spawn(async move {
             let _place = self;

@@ -278,17 +278,20 @@ fn what_is_done_behind_the_end_of_a_subscription_reaches_the_terminal_like_anybo
             json!({"jsonrpc": "2.0", "id": client.last, "method": method, "params": params}).to_string()
         });
         client.send(texts.join("\n"));
+        let mut has_ended = false;
         for _ in 0..3 {
             let answer = loop {
-                let answer = client.next();
-                if answer["method"].is_null() {
-                    break answer;
+                let told = client.next();
+                if told["method"].is_null() {
+                    break told;
                 }
+                assert!(!has_ended, "round {round}: told after the answer to the end: {told}");
             };
+            has_ended |= answer["id"] == client.last - 2;
             assert_eq!(answer["result"], json!({"done": true}), "round {round}: {answer}");
         }
         assert_eq!(client.call("terminal.list", json!({"session": "a"}))[0]["size"], size, "round {round}");
-        client.told.clear();
+        assert_eq!(client.told, [const { Value::Null }; 0], "round {round}: told after the end");
     }
 }
 

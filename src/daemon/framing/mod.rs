@@ -51,6 +51,8 @@ pub use params::{params, wrong};
 pub use prepared::Prepared;
 use replay::Replay;
 
+use super::subscriptions::Place;
+
 /// Most bytes of answers that wait for a client to read them. Past it nothing more is read of that client.
 const MAX_UNSENT_BYTES: usize = 4 * 1024 * 1024;
 
@@ -151,14 +153,13 @@ impl Notifier {
         self.queue.is_some()
     }
 
-    /// Queues a notification when there is room. False when the client has gone. Cancel safe: it is queued whole or not
-    /// at all.
-    pub async fn send(&self, method: &str, params: &impl Serialize) -> bool {
+    /// Queues a notification of a subscription when there is room, if the subscription still goes on by then. False when
+    /// it does not, or the client has gone. Cancel safe: it is queued whole or not at all.
+    pub async fn send(&self, method: &str, params: &impl Serialize, place: &Place) -> bool {
         let Some(queue) = &self.queue else { return false };
-        match answer::notification(method, params) {
-            Some(text) => queue.send(text).await.is_ok(),
-            None => false,
-        }
+        let Some(text) = answer::notification(method, params) else { return false };
+        let Ok(room) = queue.reserve().await else { return false };
+        place.while_open(|| room.send(text)).is_some()
     }
 
     /// Queues a notification, in order with others. False when the client does not read, has gone, or speaks plain

@@ -8,6 +8,8 @@ use bytes::{Bytes, BytesMut};
 use jsonrpsee::RpcModule;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
+use tokio::sync::oneshot;
+use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use super::calls::Work;
@@ -17,6 +19,7 @@ use super::memory::{Memory, SHORT_BYTES, Share, TIGHT_BYTES};
 use super::replay::Replay;
 use super::*;
 use crate::daemon::shutdown::Shutdown;
+use crate::daemon::subscriptions::{Answered, Subscriptions};
 
 /// More than a socket takes several times.
 const ANSWER_BYTES: usize = 2 * 1024 * 1024;
@@ -45,6 +48,31 @@ fn speaks_json(memory: &Arc<Memory>) -> UnixStream {
         stream::serve(server, BytesMut::new(), JsonTexts::new(), &connection, notifications, &closing).await
     });
     client
+}
+
+#[tokio::test]
+async fn nothing_of_a_subscription_is_queued_once_it_was_ended() {
+    let (notifier, mut queued) = Notifier::new();
+    let all = Subscriptions::default();
+    let place = all.reserve(&notifier, Answered::default()).expect("the first");
+    let (told, sent) = oneshot::channel();
+    let id = place.begin(|begun| async move {
+        let mut sent = 0;
+        while begun.voice.send("news", &sent).await {
+            sent += 1;
+        }
+        told.send(sent).expect("somebody waits");
+    });
+    // The next waits for room.
+    while queued.len() < MAX_NOTIFICATIONS {
+        yield_now().await;
+    }
+    all.end(id);
+    for _ in 0..MAX_NOTIFICATIONS {
+        queued.recv().await.expect("queued before the end");
+    }
+    assert_eq!(sent.await, Ok(MAX_NOTIFICATIONS));
+    assert!(queued.is_empty());
 }
 
 fn batch(method: &str, entries: usize) -> String {

@@ -15,10 +15,9 @@ use super::serve::{Left, Served, bridge, part};
 use crate::daemon::driver::Driver;
 use crate::daemon::exec::{Handle, Input, Live};
 use crate::daemon::failure::Failure;
-use crate::daemon::framing::Notifier;
 use crate::daemon::named;
 use crate::daemon::shutdown::Shutdown;
-use crate::daemon::subscriptions::{Begun, Place, Reserved};
+use crate::daemon::subscriptions::{Begun, Place, Reserved, Voice};
 use crate::daemon::text;
 use crate::engine::Chunk;
 use crate::model::id::SessionId;
@@ -130,10 +129,10 @@ fn opening(params: TerminalOpenParams) -> Open {
 
 /// Sends what a terminal shows, from when its client knows of the subscription to the end of either.
 async fn show(begun: Begun, live: Live, seat: Arc<Seat>, shutdown: Shutdown) {
-    let Begun { id, notifier, answered, over } = begun;
+    let Begun { id, voice, answered, over } = begun;
     let Live { mut io, handle, detached, deadline, .. } = live;
     answered.wait().await;
-    let mut out = Out::to(Notifications { notifier, subscription: id, waiting: BytesMut::new() });
+    let mut out = Out::to(Notifications { voice, subscription: id, waiting: BytesMut::new() });
     // What is not read stays with abx-init, which paints a fresh screen for whoever fell behind.
     out.read_nothing_ahead();
     let served = Served { handle: &handle, deadline, request: None };
@@ -196,7 +195,7 @@ impl Seat {
 
 /// A terminal's output that waits to be sent as notifications.
 struct Notifications {
-    notifier: Notifier,
+    voice: Voice,
     subscription: u64,
     waiting: BytesMut,
 }
@@ -227,7 +226,7 @@ impl Notifications {
 
     async fn tell(&self, result: TerminalNews) -> io::Result<()> {
         let params = TerminalNotification { subscription: self.subscription, result };
-        if self.notifier.send(TERMINAL_NOTIFICATION, &params).await {
+        if self.voice.send(TERMINAL_NOTIFICATION, &params).await {
             Ok(())
         } else {
             Err(io::ErrorKind::BrokenPipe.into())
@@ -267,8 +266,7 @@ mod tests {
 
     /// The pieces that these chunks go out in.
     fn pieces(chunks: &[&[u8]]) -> Vec<Vec<u8>> {
-        let mut sink =
-            Notifications { notifier: Notifier::none(), subscription: 1, waiting: BytesMut::new() };
+        let mut sink = Notifications { voice: Voice::none(), subscription: 1, waiting: BytesMut::new() };
         let mut pieces = Vec::new();
         let mut take = |sink: &mut Notifications, all| {
             while !sink.piece(all).is_empty() {

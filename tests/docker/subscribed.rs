@@ -291,7 +291,7 @@ fn what_is_done_behind_the_end_of_a_subscription_reaches_the_terminal_like_anybo
             assert_eq!(answer["result"], json!({"done": true}), "round {round}: {answer}");
         }
         assert_eq!(client.call("terminal.list", json!({"session": "a"}))[0]["size"], size, "round {round}");
-        assert_eq!(client.told, [const { Value::Null }; 0], "round {round}: told after the end");
+        assert!(client.told.is_empty(), "round {round}: told after the end: {:?}", client.told);
     }
 }
 

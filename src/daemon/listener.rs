@@ -30,6 +30,9 @@ const WATCH: Duration = Duration::from_secs(1);
 /// How long to wait after the system had no descriptor left for a connection.
 const BACK_OFF: Duration = Duration::from_millis(100);
 
+/// Pause between two looks whether the lock is free.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// How long it is not said again that no descriptor is left.
 const SAID_AGAIN: Duration = Duration::from_secs(60);
 
@@ -62,6 +65,25 @@ impl Lock {
             Refused::Io(source) => fail(source),
         })?;
         Ok(Self { file, path: path.clone(), root: home.root().to_owned(), root_inode })
+    }
+
+    /// As [`Self::take`], and waits for a holder that is about to end.
+    ///
+    /// # Errors
+    /// As there, after the limit.
+    ///
+    /// # Cancel safety
+    /// Nothing is held when the future is dropped.
+    pub(super) async fn take_within(home: &Home, limit: Duration) -> Result<Self, DaemonError> {
+        let deadline = Instant::now() + limit;
+        loop {
+            match Self::take(home) {
+                Err(DaemonError::AlreadyRunning { .. }) if Instant::now() < deadline => {
+                    tokio::time::sleep(LOOK).await;
+                }
+                taken => return taken,
+            }
+        }
     }
 
     /// Whether the lock still is the home's. A lock file that was removed is made and taken anew, unless another daemon
@@ -153,32 +175,27 @@ struct Bound {
 }
 
 impl Listener {
-    /// Listens: on the socket of the daemon before this one, on that of a service manager, else on the home's. Begins
+    /// Listens: on the socket of the daemon before this one or of a service manager, else on the home's. Begins
     /// `shutdown` if the home is ever taken away from under it.
     ///
     /// # Errors
-    /// When the passed socket is none, or the path cannot be bound, or another program listens there.
+    /// When the path cannot be bound, or another program listens there.
     pub(super) fn open(
         home: &Home,
         lock: Lock,
         shutdown: Shutdown,
         inherited: Option<Inherited>,
     ) -> Result<Self, DaemonError> {
-        let activated = match &inherited {
-            Some(_) => Ok(None),
-            None => listenfd::ListenFd::from_env().take_unix_listener(0),
-        };
-        let activated = activated.map_err(|source| DaemonError::Activation { source })?;
         let fail = |source| DaemonError::Bind { path: home.socket().to_owned(), source };
-        let (socket, bound) = match (inherited, activated) {
-            (Some(Inherited { socket, managed: true }), _) | (None, Some(socket)) => (socket, None),
-            (Some(Inherited { socket, managed: false }), _) => {
+        let (socket, bound) = match inherited {
+            Some(Inherited { socket, managed: true }) => (socket, None),
+            Some(Inherited { socket, managed: false }) => {
                 let path = home.socket().to_owned();
                 // Where it was removed meanwhile, it is bound anew at the first look.
                 let inode = inode(&path).unwrap_or_default();
                 (socket, Some(Bound { path, inode, own: is_own(home) }))
             }
-            (None, None) => {
+            None => {
                 let (socket, bound) = bind(home.socket(), is_own(home)).map_err(fail)?;
                 (socket, Some(bound))
             }
@@ -363,15 +380,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_second_to_lock_a_home_learns_who_was_first() {
+    async fn the_second_to_lock_a_home_learns_who_was_first_or_waits_for_its_end() {
         let dir = tempfile::tempdir().expect("temporary directory");
         let home = home(dir.path());
         let first = Lock::take(&home).expect("free");
         let error = Lock::take(&home).expect_err("held");
         let pid = i32::try_from(std::process::id()).expect("a pid");
         assert!(matches!(error, DaemonError::AlreadyRunning { pid: Some(found), .. } if found == pid));
+        let wait = tokio::spawn(async move { Lock::take_within(&home, Duration::from_secs(15)).await });
+        tokio::task::yield_now().await;
+        assert!(!wait.is_finished(), "it waits for the first to end");
         drop(first);
-        Lock::take(&home).expect("free again");
+        wait.await.expect("no panic").expect("free again");
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@
 //! recorded, the socket goes, connections get their last answers, the lock goes; ten seconds at most. A second signal
 //! ends it at once.
 
+mod activation;
 mod agents;
 mod attention;
 pub mod awake;
@@ -74,6 +75,9 @@ use shutdown::Shutdown;
 /// Open files that the daemon asks the system for, the second where the first is refused (macOS has a limit of its own):
 /// each connection is one, and so is each stream of an engine.
 const WANTED_OPEN_FILES: [u64; 2] = [65_536, 10_240];
+
+/// How long a daemon that a service manager starts waits for the one that has the home: a stop takes ten seconds at most.
+const MANAGED_LIMIT: Duration = Duration::from_secs(15);
 
 /// How to run.
 #[derive(Debug)]
@@ -198,13 +202,20 @@ pub async fn run(options: Options) -> Result<Option<Handover>, DaemonError> {
     let Options { home, config, spawned, inherited } = options;
     settle(spawned);
     home.prepare()?;
-    let lock = Lock::take(&home)?;
+    let passed = match inherited {
+        Some(inherited) => Some(inherited),
+        None => activation::socket().map_err(|source| DaemonError::Activation { source })?,
+    };
+    // Whoever is told that it is running already would be started again and again.
+    let patience =
+        if passed.as_ref().is_some_and(|passed| passed.managed) { MANAGED_LIMIT } else { Duration::ZERO };
+    let lock = Lock::take_within(&home, patience).await?;
     logging::install(&home.log_file(), &config.log.value, !spawned)?;
     let shutdown = Shutdown::new();
     shutdown.listen(spawned).map_err(|source| DaemonError::Signals { source })?;
     tracing::info!(version = VERSION, pid = std::process::id(), home = ?home.root(), "abxd starts");
     let services = services::build(&home, config, &shutdown).await?;
-    let listener = Listener::open(&home, lock, shutdown.clone(), inherited)?;
+    let listener = Listener::open(&home, lock, shutdown.clone(), passed)?;
     announce(&[NotifyState::Ready]);
     if spawned {
         leave_stderr();

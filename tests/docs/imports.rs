@@ -94,6 +94,7 @@ const DAEMON: &[&str] = &[
     "jiff",
     "jsonrpsee",
     "listenfd",
+    "raunch",
     "nix",
     "sd_notify",
     "serde",

@@ -12,7 +12,7 @@ tests/engine.sh
 packages=
 for pair in curl:curl git:git nvim:neovim emacs:emacs-nox vim:vim less:less htop:htop tmux:tmux socat:socat \
     python3:python3 node:nodejs npm:npm \
-    busybox:busybox-static docker-registry:docker-registry systemd-socket-activate:systemd; do
+    busybox:busybox-static debootstrap:debootstrap docker-registry:docker-registry systemd-socket-activate:systemd; do
     command -v "${pair%%:*}" >/dev/null || packages="$packages ${pair#*:}"
 done
 # What makes Python's environments, into which its clients are installed.
@@ -28,6 +28,10 @@ if ! cargo fmt --version >/dev/null 2>&1 || ! cargo clippy --version >/dev/null 
     rustup component add rustfmt clippy
 fi
 
+# Meanwhile the compiler works.
+tests/systemd.sh &
+systemd=$!
+
 say "format"
 cargo fmt --all --check
 say "lints"
@@ -36,6 +40,7 @@ say "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --locked --all-features --no-deps --quiet
 say "examples in the documentation"
 cargo test --locked --all-features --doc --quiet
+wait "$systemd"
 
 # With this set, a test that needs an engine fails without one; it is never skipped.
 export ABX_TEST_ENGINE=1

@@ -61,13 +61,6 @@ start_engine() {
     done
 }
 
-# The mirror that this machine's own packages come from.
-mirror() {
-    cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null |
-        sed -n -e 's/^URIs: *\([^ ]*\/debian\)\/* *$/\1/p' \
-            -e 's/^deb  *\(\[[^]]*\]  *\)*\([^ ]*\/debian\)\/*  *.*/\2/p' | head -n 1
-}
-
 build_image() {
     command -v apt-get >/dev/null || fail "cannot pull $image, and only Debian can build it"
     say "cannot pull $image: building it from Debian packages, once; takes a minute or two"
@@ -76,7 +69,7 @@ build_image() {
     tree=$(mktemp -d)
     for suite in stable "$codename"; do
         # shellcheck disable=SC2046 # no mirror found is no argument: debootstrap then takes its own default
-        as_root debootstrap --variant=minbase "$suite" "$tree/root" $(mirror) >"$log" 2>&1 && break
+        as_root debootstrap --variant=minbase "$suite" "$tree/root" $("$(dirname "$0")/mirror.sh") >"$log" 2>&1 && break
         as_root rm -rf "$tree/root"
         say "debootstrap of '$suite' failed: $(tail -n 1 "$log")"
     done

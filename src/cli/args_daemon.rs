@@ -31,7 +31,11 @@ pub(crate) enum DaemonCommand {
         tail: usize,
     },
     /// Have the system start abxd for this user when it is needed (systemd, launchd)
-    Install,
+    Install {
+        /// Print the files and the commands, and change nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Undo `install`
     Uninstall,
 }

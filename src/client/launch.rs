@@ -2,10 +2,14 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 
 use super::connect::ConnectError;
 use crate::paths::Home;
@@ -131,6 +135,19 @@ impl<'a> Launcher<'a> {
         let log = self.home.log_file();
         let words = if words.is_empty() { tail(&log) } else { words };
         ConnectError::Failed { status, words, log }
+    }
+}
+
+/// Takes the place of a home's daemon, so that no client starts one as long as the file is kept. None while one runs.
+///
+/// # Errors
+/// When the lock file cannot be opened.
+pub fn take_place(home: &Home) -> io::Result<Option<Flock<File>>> {
+    let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(home.lock())?;
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(place) => Ok(Some(place)),
+        Err((_, Errno::EWOULDBLOCK)) => Ok(None),
+        Err((_, errno)) => Err(errno.into()),
     }
 }
 

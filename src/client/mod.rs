@@ -15,7 +15,7 @@ mod stream;
 
 pub use calls::{Asked, CallError, Client, HangUp, Meanwhile, Progress, RemoteError};
 pub use connect::{ConnectError, Connector, same_protocol};
-pub use launch::{daemon_program, program_beside};
+pub use launch::{daemon_program, program_beside, take_place};
 pub use peer::{Peer, daemon_pid};
 pub use pipe::Pipe;
 pub use stream::{Frame, RawStream, Sender, StreamError};

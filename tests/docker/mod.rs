@@ -28,6 +28,7 @@ mod sessions;
 mod shown;
 mod snapshot;
 mod subscribed;
+mod systemd;
 mod tables;
 mod terminals;
 mod timeline;

@@ -47,7 +47,7 @@ pub(crate) fn run(context: &Context, verb: DaemonCommand) -> Result<u8, Failure>
         DaemonCommand::Restart => end::restart(context),
         DaemonCommand::Status => status(context),
         DaemonCommand::Logs { follow, tail } => logs(context, follow, tail),
-        DaemonCommand::Install => install::install(context),
+        DaemonCommand::Install { dry_run } => install::install(context, dry_run),
         DaemonCommand::Uninstall => install::uninstall(context),
     }
 }
@@ -132,11 +132,12 @@ fn status(context: &Context) -> Result<u8, Failure> {
         context.output.data(&hello.pid.to_string());
         return Ok(0);
     }
-    context.output.data(&status_text(&understand::<DaemonInfo>(&raw)?));
+    let service = install::state(context.connector.home());
+    context.output.data(&status_text(&understand::<DaemonInfo>(&raw)?, service));
     Ok(0)
 }
 
-fn status_text(info: &DaemonInfoResult) -> String {
+fn status_text(info: &DaemonInfoResult, service: Option<String>) -> String {
     let mut rows = vec![
         ("abx", format!("{VERSION} (protocol {PROTOCOL})")),
         ("abxd", format!("{} (protocol {})", info.version, info.protocol)),
@@ -152,6 +153,7 @@ fn status_text(info: &DaemonInfoResult) -> String {
             rows.push(("problem", problem.lines().map(str::trim).collect::<Vec<_>>().join("; ")));
         }
     }
+    rows.extend(service.map(|state| ("service", state)));
     for notice in &info.notices {
         rows.push(("notice", notice.clone()));
     }
@@ -302,9 +304,10 @@ mod tests {
              home:     /h\n\
              sessions: 3\n\
              engine:   docker ok, unix:///var/run/docker.sock (from default), version 20.10.24, API 1.41, its clock is -7 s off\n\
+             service:  not installed\n\
              notice:   the table was rebuilt\n\
              notice:   the versions differ; to use one version, run abx daemon restart"
         );
-        assert_eq!(status_text(&info), want);
+        assert_eq!(status_text(&info, Some("not installed".to_owned())), want);
     }
 }

@@ -1,18 +1,34 @@
 //! `abx daemon install|uninstall`: the user's service manager starts `abxd` when its socket is used.
+//!
+//! And what of that `abx daemon status` tells.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nix::fcntl::Flock;
 
 use super::daemon::stop;
 use crate::cli::context::Context;
 use crate::cli::failure::Failure;
 use crate::cli::output::clean;
-use crate::client::daemon_program;
+use crate::client::{daemon_program, take_place};
 use crate::paths::{self, Home};
 
 /// What stands for the daemon's path in the files.
-const PLACEHOLDER: &str = "@ABXD@";
+const PROGRAM: &str = "@ABXD@";
+
+/// What stands for the socket's path where a manager knows no word for a user's home.
+const SOCKET: &str = "@SOCKET@";
+
+/// How long it is tried to find the daemon's place free.
+const ROOM_LIMIT: Duration = Duration::from_secs(20);
+
+/// Pause between two tries.
+const LOOK: Duration = Duration::from_millis(20);
 
 struct Manager {
     /// How a path is written in the files.
@@ -69,43 +85,109 @@ fn manager() -> Manager {
     }
 }
 
-/// Writes the files and puts them into force.
-pub(crate) fn install(context: &Context) -> Result<u8, Failure> {
+impl Manager {
+    /// The files with the paths in their places.
+    ///
+    /// # Errors
+    /// When there is no home directory for them, or a path cannot be written in them.
+    fn filled(&self, home: &Home) -> Result<Vec<(PathBuf, String)>, Failure> {
+        let dir = directory(self)?;
+        let program = daemon_program();
+        let program = fs::canonicalize(&program).map_err(|error| {
+            Failure::local(format!("failed to find {}", program.display()), &error)
+                .with_hint("install abxd beside abx")
+        })?;
+        let (program, socket) = (self.word(&program)?, self.word(home.socket())?);
+        let filled = |text: &str| text.replace(PROGRAM, &program).replace(SOCKET, &socket);
+        Ok(self.files.iter().map(|(name, text)| (dir.join(name), filled(text))).collect())
+    }
+
+    fn word(&self, path: &Path) -> Result<String, Failure> {
+        path.to_str().map(self.quote).ok_or_else(|| {
+            let text = format!("{} is not UTF-8; the service manager's files cannot name it", path.display());
+            Failure::refused(text)
+        })
+    }
+}
+
+/// What is so of a home as a service, in a line; none of a home that cannot be one.
+pub(crate) fn state(home: &Home) -> Option<String> {
+    refuse_other_homes(home).ok()?;
+    let wanted = manager().filled(home).ok()?;
+    let is_there = |(path, _): &(PathBuf, String)| path.exists();
+    if !wanted.iter().any(is_there) {
+        return Some("not installed; abx daemon install has the system start abxd".to_owned());
+    }
+    let differs = |(path, text): &&(PathBuf, String)| fs::read_to_string(path).ok().as_ref() != Some(text);
+    Some(match wanted.iter().find(differs) {
+        None => format!("installed, {}", wanted[0].0.display()),
+        Some((path, _)) => {
+            format!("{} is not what abx daemon install of this abx writes; run it again", path.display())
+        }
+    })
+}
+
+/// Prints what [`install`] would write and run.
+fn rehearse(context: &Context, manager: &Manager) -> Result<u8, Failure> {
+    for (path, text) in manager.filled(context.connector.home())? {
+        context.output.data(&format!("# {}\n{text}", clean(&path.display().to_string())));
+    }
+    for words in &manager.enable {
+        context.output.data(&words.join(" "));
+    }
+    Ok(0)
+}
+
+/// Writes the files and puts them into force, or prints them.
+pub(crate) fn install(context: &Context, dry_run: bool) -> Result<u8, Failure> {
     refuse_other_homes(context.connector.home())?;
     let manager = manager();
-    let dir = directory(&manager)?;
+    if dry_run {
+        return rehearse(context, &manager);
+    }
     // First: without a manager, files would help nobody, and the daemon that runs would be missed.
     succeeds(&manager.probe).map_err(|problem| {
         Failure::refused(format!("no service manager answers for this user: {problem}"))
             .with_hint("in a login session of this user, run: abx daemon install")
     })?;
-    let program = daemon_program();
-    let program = fs::canonicalize(&program).map_err(|error| {
-        Failure::local(format!("failed to find {}", program.display()), &error)
-            .with_hint("install abxd beside abx")
-    })?;
-    let program = (manager.quote)(program.to_str().ok_or_else(|| {
-        Failure::refused("the path of abxd is not UTF-8; the service manager's files cannot name it")
-    })?);
     let fail = |path: &Path| {
         let message = format!("failed to write {}", path.display());
         move |error| Failure::local(message, &error)
     };
+    let (files, dir) = (manager.filled(context.connector.home())?, directory(&manager)?);
     fs::create_dir_all(&dir).map_err(fail(&dir))?;
-    for (name, text) in manager.files {
-        let path = dir.join(name);
-        fs::write(&path, text.replace(PLACEHOLDER, &program)).map_err(fail(&path))?;
+    for (path, text) in files {
+        fs::write(&path, text).map_err(fail(&path))?;
         context.output.note(&format!("wrote {}", clean(&path.display().to_string())));
     }
-    // One daemon has the home: the one that runs now makes room for the manager's.
-    if stop(context)?.is_some() {
-        context.output.note("stopped the abxd that ran; sandboxes keep running");
-    }
+    let place = make_room(context)?;
     let exit = perform(context, &manager.enable);
+    drop(place);
     if exit == 0 {
         context.output.data("abxd is installed: it starts when its socket is used.");
     }
     Ok(exit)
+}
+
+/// Ends the daemon that runs, since one has the home, and keeps its place: one that a client starts meanwhile would take it
+/// before the manager's.
+fn make_room(context: &Context) -> Result<Flock<File>, Failure> {
+    let home = context.connector.home();
+    let deadline = Instant::now() + ROOM_LIMIT;
+    loop {
+        if stop(context)?.is_some() {
+            context.output.note("stopped the abxd that ran; sandboxes keep running");
+        }
+        let taken = home.prepare().map_err(io::Error::other).and_then(|()| take_place(home));
+        match taken.map_err(|error| Failure::local("failed to keep the daemon's place", &error))? {
+            Some(place) => return Ok(place),
+            None if Instant::now() < deadline => sleep(LOOK),
+            None => {
+                let text = "abxd is started again and again by others";
+                return Err(Failure::refused(text).with_hint("end them, then: abx daemon install"));
+            }
+        }
+    }
 }
 
 /// Undoes [`install`].
@@ -203,7 +285,7 @@ mod tests {
     #[test]
     fn the_service_files_leave_a_place_for_the_daemons_path() {
         let (_, service) = manager().files[0];
-        assert!(service.lines().any(|line| line.contains(PLACEHOLDER) && !line.starts_with('#')));
+        assert!(service.lines().any(|line| line.contains(PROGRAM) && !line.starts_with('#')));
         assert_eq!(systemd_word("/opt/abx/abxd"), "/opt/abx/abxd");
         assert_eq!(systemd_word("/o p/100%/abxd"), "\"/o p/100%%/abxd\"");
         assert_eq!(xml_text("/a&b/abxd"), "/a&amp;b/abxd");

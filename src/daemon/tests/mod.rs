@@ -17,6 +17,7 @@ mod rebuild;
 mod recovery;
 mod snapshots;
 mod streams;
+mod synced;
 mod tables;
 mod timers;
 mod watching;

@@ -4,6 +4,7 @@ mod agents;
 mod attention;
 mod awake;
 mod boot;
+mod clocks;
 mod execs;
 mod faults;
 mod feed;

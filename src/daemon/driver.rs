@@ -19,6 +19,7 @@ use super::failure::Failure;
 use super::files::Copies;
 use super::guests::{self, Guests};
 use super::idle::Looking;
+use super::late::LateFreezes;
 use super::rebuild::Rebuilt;
 use super::usage::Usage;
 use crate::config::Config;
@@ -54,6 +55,7 @@ pub(super) struct Inner {
     /// Commands that are asked for by their keys.
     pub(super) keys: Keys,
     pub(super) guests: Guests,
+    pub(super) late: LateFreezes,
     /// What of a lost table came back.
     pub(super) rebuilt: Rebuilt,
     /// Wakes the timer when a deadline may have changed.
@@ -159,6 +161,7 @@ impl Driver {
             looking: Looking::default(),
             copies: Copies::default(),
             guests,
+            late: LateFreezes::default(),
             launches: Launches::default(),
             keys: Keys::default(),
             rebuilt: Rebuilt::default(),
@@ -305,7 +308,12 @@ impl Driver {
         });
         let task = tokio::spawn(tracing::Instrument::instrument(work, span));
         match task.await {
-            Ok(result) => result,
+            Ok(result) => {
+                if let Err(failure) = &result {
+                    self.mend_later(failure);
+                }
+                result
+            }
             Err(error) => {
                 tracing::error!(%error, "an operation panicked");
                 self.0.compare.notify_one();
@@ -358,6 +366,7 @@ impl Driver {
         self.0.usage.forget(id);
         self.0.copies.forget(id);
         self.0.guests.remove(id);
+        self.0.late.forget(id);
     }
 
     fn queues(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Arc<AsyncMutex<()>>>> {

@@ -25,6 +25,7 @@ pub mod guests;
 mod halves;
 pub mod handover;
 pub mod idle;
+mod late;
 mod layers;
 mod listener;
 pub mod logging;

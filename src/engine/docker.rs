@@ -28,7 +28,7 @@ use self::api::{
     StopContainerOptionsBuilder,
 };
 pub use self::exec::start_failure;
-use self::link::{About as On, Link, ORDINARY, SLOW};
+use self::link::{About as On, Link, ORDINARY, SLOW, within};
 use self::names::{check, is_name, is_reference};
 use self::snapshot::optional;
 use super::address::Settings;
@@ -79,8 +79,7 @@ impl DockerEngine {
             }
             Ok(())
         };
-        let late = |_| EngineError::Timeout { call: "remove", after: SLOW };
-        tokio::time::timeout(SLOW, wait).await.map_err(late)?
+        within("remove", SLOW, wait).await?
     }
 
     /// Containers with all of these labels.

@@ -250,6 +250,12 @@ impl Driver {
         self.0.engine_state.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The id of the engine that answered last, if it tells one.
+    pub(super) fn engine_identity(&self) -> Option<String> {
+        let known = self.0.engine_state.read().unwrap_or_else(PoisonError::into_inner);
+        known.about.as_ref()?.identity.clone()
+    }
+
     /// Takes over what is known of the engine, and tells it where that is news.
     pub(super) async fn note_engine(&self, state: EngineState) {
         let told = {
@@ -389,14 +395,21 @@ impl Driver {
 
     /// Looks at the container behind a row: by id, or by label where the id was not recorded yet. One that was never
     /// started has nothing in it, and without a record nobody knows what it was made from: it is none.
+    ///
+    /// # Errors
+    /// The engine's; `Elsewhere` where it is none because it is on another engine.
     pub(super) async fn observe(&self, session: &Session) -> Result<Option<Observed>, EngineError> {
         if session.engine == EngineKind::External {
             return Ok(None);
         }
-        if let Some(id) = &session.sandbox_id {
-            return self.0.engine.inspect(id).await;
+        let seen = match &session.sandbox_id {
+            Some(id) => self.0.engine.inspect(id).await?,
+            None => self.containers_of(session).await?.into_iter().find(|o| o.state != RunState::Created),
+        };
+        if seen.is_none() {
+            self.require_here(session).await?;
         }
-        Ok(self.containers_of(session).await?.into_iter().find(|o| o.state != RunState::Created))
+        Ok(seen)
     }
 
     /// The containers that abx made for a session: the one with its name, and one that is being replaced. The labels

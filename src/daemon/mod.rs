@@ -15,6 +15,7 @@ mod check;
 pub mod clock;
 pub mod driver;
 mod effects;
+mod elsewhere;
 pub mod exec;
 mod expiry;
 pub mod failure;

@@ -78,6 +78,9 @@ impl Driver {
             let id = observed.id.clone();
             self.commit(held, move |s| s.sandbox_id = Some(id)).await?;
         }
+        if observed.is_some() {
+            self.note_here(held).await?;
+        }
         if let Some(observed) = observed.filter(|o| o.name != held.session.sandbox) {
             tracing::info!(session = %held.session.name, container = observed.name, "the container has another name");
             self.name_container(held).await;
@@ -108,6 +111,10 @@ impl Driver {
 
     /// Finishes or takes back an operation that was cut off. The row may be gone afterwards.
     pub(super) async fn recover_held(&self, held: &mut Held) -> Result<(), Failure> {
+        if self.is_elsewhere(&held.session) {
+            // What is missing here may all be there.
+            self.observe(&held.session).await?;
+        }
         self.settle_replaced(held).await?;
         if !matches!(held.session.operation, Some(Operation::Delete | Operation::DeleteKeep)) {
             // Before anything runs again: an image that is still being made would be of files that change under it.
@@ -259,11 +266,17 @@ impl Driver {
             return false;
         }
         let recorded = ours.iter().find(|o| Some(&o.id) == session.sandbox_id.as_ref()).copied();
+        if recorded.is_none() && self.is_elsewhere(session) {
+            return false;
+        }
+        let here = self.engine_identity();
         session.operation.is_some()
             || session.status == Status::Unknown
             || ours.len() > 1
             || recorded.is_none() && session.sandbox_id.is_some() && session.external.is_none()
-            || recorded.is_some_and(|o| o.name != session.sandbox)
+            || recorded.is_some_and(|o| {
+                o.name != session.sandbox || (here.is_some() && session.sandbox_engine != here)
+            })
             || settle(session, seen(recorded), false).is_some()
     }
 

@@ -5,6 +5,7 @@ mod attention;
 mod awake;
 mod boot;
 mod clocks;
+mod elsewhere;
 mod execs;
 mod faults;
 mod feed;

@@ -7,14 +7,14 @@
 //! | [`paths`], [`config`] | files and directories, settings and their sources, the environment | each other |
 //! | [`proto`] | wire types | nothing of ours |
 //! | [`model`] | what a session is, what may happen to it, what follows | nothing of ours |
-//! | [`store`] | the session table: one writing thread, a published view | model |
-//! | [`engine`] | the connection to what runs sandboxes | model; the one in memory also tarball |
+//! | [`store`] | the session table: one writing thread, a published view | model, fault |
+//! | [`engine`] | the connection to what runs sandboxes | model, fault; the one in memory tarball too |
 //! | [`daemon`] | order of start and stop, the driver, the socket, the methods | all but client and cli |
 //! | [`guest`] | what runs as PID 1 in a sandbox; the daemon may see [`guest::wire`] of it | nothing of ours |
 //! | [`client`] | finding or starting the daemon, calls | proto, paths |
 //! | [`cli`] | the command line, `abx mcp` included | client, proto, config, paths, tarball |
 //! | [`tarball`] | reading tar streams | nothing of ours |
-//! | [`fault`] | points where tests interfere | nothing of ours but paths |
+//! | [`fault`] | points where tests interfere, and what they change of time | nothing of ours but paths |
 //! | [`fuzzing`] | a fuzzer's ways in, each beside its parser; not in a release | what has a parser |
 //!
 //! A test reads the `use` lines and fails on any other edge.

@@ -54,6 +54,9 @@ pub(crate) enum SessionCommand {
         /// Leave the snapshots
         #[arg(long)]
         keep_snapshots: bool,
+        /// Forget sessions that are on another engine than the one that abx uses; what is there stays there
+        #[arg(long)]
+        forget: bool,
         /// Do not ask
         #[arg(short, long)]
         yes: bool,

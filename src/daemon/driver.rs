@@ -19,6 +19,7 @@ use super::failure::Failure;
 use super::files::Copies;
 use super::guests::{self, Guests};
 use super::idle::Looking;
+use super::late::LateFreezes;
 use super::rebuild::Rebuilt;
 use super::usage::Usage;
 use crate::config::Config;
@@ -54,6 +55,7 @@ pub(super) struct Inner {
     /// Commands that are asked for by their keys.
     pub(super) keys: Keys,
     pub(super) guests: Guests,
+    pub(super) late: LateFreezes,
     /// What of a lost table came back.
     pub(super) rebuilt: Rebuilt,
     /// Wakes the timer when a deadline may have changed.
@@ -159,6 +161,7 @@ impl Driver {
             looking: Looking::default(),
             copies: Copies::default(),
             guests,
+            late: LateFreezes::default(),
             launches: Launches::default(),
             keys: Keys::default(),
             rebuilt: Rebuilt::default(),
@@ -247,6 +250,12 @@ impl Driver {
         self.0.engine_state.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The id of the engine that answered last, if it tells one.
+    pub(super) fn engine_identity(&self) -> Option<String> {
+        let known = self.0.engine_state.read().unwrap_or_else(PoisonError::into_inner);
+        known.about.as_ref()?.identity.clone()
+    }
+
     /// Takes over what is known of the engine, and tells it where that is news.
     pub(super) async fn note_engine(&self, state: EngineState) {
         let told = {
@@ -305,7 +314,12 @@ impl Driver {
         });
         let task = tokio::spawn(tracing::Instrument::instrument(work, span));
         match task.await {
-            Ok(result) => result,
+            Ok(result) => {
+                if let Err(failure) = &result {
+                    self.mend_later(failure);
+                }
+                result
+            }
             Err(error) => {
                 tracing::error!(%error, "an operation panicked");
                 self.0.compare.notify_one();
@@ -358,6 +372,7 @@ impl Driver {
         self.0.usage.forget(id);
         self.0.copies.forget(id);
         self.0.guests.remove(id);
+        self.0.late.forget(id);
     }
 
     fn queues(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Arc<AsyncMutex<()>>>> {
@@ -380,14 +395,21 @@ impl Driver {
 
     /// Looks at the container behind a row: by id, or by label where the id was not recorded yet. One that was never
     /// started has nothing in it, and without a record nobody knows what it was made from: it is none.
+    ///
+    /// # Errors
+    /// The engine's; `Elsewhere` where it is none because it is on another engine.
     pub(super) async fn observe(&self, session: &Session) -> Result<Option<Observed>, EngineError> {
         if session.engine == EngineKind::External {
             return Ok(None);
         }
-        if let Some(id) = &session.sandbox_id {
-            return self.0.engine.inspect(id).await;
+        let seen = match &session.sandbox_id {
+            Some(id) => self.0.engine.inspect(id).await?,
+            None => self.containers_of(session).await?.into_iter().find(|o| o.state != RunState::Created),
+        };
+        if seen.is_none() {
+            self.require_here(session).await?;
         }
-        Ok(self.containers_of(session).await?.into_iter().find(|o| o.state != RunState::Created))
+        Ok(seen)
     }
 
     /// The containers that abx made for a session: the one with its name, and one that is being replaced. The labels

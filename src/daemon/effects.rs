@@ -70,8 +70,10 @@ impl Driver {
                 Ok(made) => {
                     fault::point("create.after").await;
                     let (id, image_id, runtime) = (made.id.clone(), made.image_id.clone(), made.runtime());
+                    let here = self.engine_identity();
                     self.commit(held, move |s| {
                         s.sandbox_id = Some(id);
+                        s.sandbox_engine = here;
                         s.image_id = Some(image_id);
                         s.runtime = runtime;
                     })
@@ -249,6 +251,7 @@ impl Driver {
         if self.0.engine.image(&snapshot.image_id).await?.is_some() {
             return Ok(());
         }
+        self.require_snapshot_here(snapshot).await?;
         let text =
             format!("snapshot '{}': its image {} is gone from the engine", snapshot.name, snapshot.image_id);
         Err(Failure::new(Kind::SnapshotNotFound, text)

@@ -200,6 +200,16 @@ impl From<EngineError> for Failure {
                 failure.causes = tried;
                 failure
             }
+            EngineError::Elsewhere { session, place, address, .. } => {
+                let place = place.filter(|place| *place != address);
+                let back = place.map_or_else(
+                    || "let abx use that engine again (engine.address, DOCKER_HOST)".to_owned(),
+                    |place| format!("set engine.address or DOCKER_HOST to {place}, then: abx daemon restart"),
+                );
+                let name = quoted(&session);
+                Self::new(Kind::EngineUnavailable, text)
+                    .hint(format!("{back}; if it is gone for good: abx session delete --forget {name}"))
+            }
             EngineError::Unsupported { .. } => Self::new(Kind::EngineError, text)
                 .hint("set DOCKER_HOST, or engine.address in config.toml, to a unix:// or tcp:// address"),
             EngineError::Silent { session, .. } => {

@@ -2,6 +2,7 @@
 //! have changed outside abx. Every decision is `model::reconcile`'s, and is logged.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use super::clock;
 use super::driver::{Driver, Held};
@@ -13,6 +14,9 @@ use crate::model::id::{SessionId, SnapshotId};
 use crate::model::reconcile::{Change, Recovery, Seen, recover, settle};
 use crate::model::session::{EngineKind, Operation, Reason, Session, Snapshot, SnapshotState, Status};
 use crate::proto::errors::Kind;
+
+/// Time until rows are compared whose outcome the table could not keep.
+const MEND: Duration = Duration::from_secs(1);
 
 /// What the model calls what the engine saw.
 pub(super) fn seen(observed: Option<&Observed>) -> Seen {
@@ -47,6 +51,13 @@ impl Driver {
         restarted: bool,
     ) -> Result<(), Failure> {
         if let Some(change) = settle(&held.session, seen(observed), restarted) {
+            if change.status == Status::Paused
+                && held.session.status == Status::Running
+                && let Some(frozen) = observed.filter(|_| self.0.late.take(&held.session.id))
+            {
+                tracing::info!(session = %held.session.name, "thawing what a save that was given up froze late");
+                return Ok(self.0.engine.unpause(&frozen.id).await?);
+            }
             let (from, to) = (held.session.status.as_str(), change.status.as_str());
             tracing::info!(session = %held.session.name, from, to, reason = ?change.reason, "reality differs from the row");
             if held.session.status == Status::Running && change.reason == Some(Reason::Engine) {
@@ -66,6 +77,9 @@ impl Driver {
         if let Some(observed) = observed.filter(|o| held.session.sandbox_id.as_ref() != Some(&o.id)) {
             let id = observed.id.clone();
             self.commit(held, move |s| s.sandbox_id = Some(id)).await?;
+        }
+        if observed.is_some() {
+            self.note_here(held).await?;
         }
         if let Some(observed) = observed.filter(|o| o.name != held.session.sandbox) {
             tracing::info!(session = %held.session.name, container = observed.name, "the container has another name");
@@ -97,6 +111,10 @@ impl Driver {
 
     /// Finishes or takes back an operation that was cut off. The row may be gone afterwards.
     pub(super) async fn recover_held(&self, held: &mut Held) -> Result<(), Failure> {
+        if self.is_elsewhere(&held.session) {
+            // What is missing here may all be there.
+            self.observe(&held.session).await?;
+        }
         self.settle_replaced(held).await?;
         if !matches!(held.session.operation, Some(Operation::Delete | Operation::DeleteKeep)) {
             // Before anything runs again: an image that is still being made would be of files that change under it.
@@ -122,6 +140,10 @@ impl Driver {
                 self.set_state(held, Change { status: Status::Running, reason: None }).await?;
             }
             Recovery::Settle(change) => {
+                if held.session.operation == Some(Operation::SaveRunning) && change.status == Status::Running
+                {
+                    self.0.late.expect(&held.session.id);
+                }
                 // Only what brought it to running counts its timeout anew.
                 let brought = matches!(held.session.operation, Some(Operation::Start | Operation::Resume));
                 let running = change.status == Status::Running && brought;
@@ -194,6 +216,17 @@ impl Driver {
         Ok(())
     }
 
+    /// After an outcome that the table could not keep: has every row compared with the engine, until it can.
+    pub(super) fn mend_later(&self, failure: &Failure) {
+        if matches!(failure.kind, Kind::StoreBusy | Kind::StoreFull) {
+            let this = self.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(MEND).await;
+                this.0.compare.notify_one();
+            });
+        }
+    }
+
     /// Compares every row with the engine. `restarted` says that the engine was away since the last comparison.
     ///
     /// # Errors
@@ -233,11 +266,17 @@ impl Driver {
             return false;
         }
         let recorded = ours.iter().find(|o| Some(&o.id) == session.sandbox_id.as_ref()).copied();
+        if recorded.is_none() && self.is_elsewhere(session) {
+            return false;
+        }
+        let here = self.engine_identity();
         session.operation.is_some()
             || session.status == Status::Unknown
             || ours.len() > 1
             || recorded.is_none() && session.sandbox_id.is_some() && session.external.is_none()
-            || recorded.is_some_and(|o| o.name != session.sandbox)
+            || recorded.is_some_and(|o| {
+                o.name != session.sandbox || (here.is_some() && session.sandbox_engine != here)
+            })
             || settle(session, seen(recorded), false).is_some()
     }
 
@@ -257,6 +296,7 @@ impl Driver {
         if failure.kind == Kind::EngineUnavailable {
             return Err(EngineError::Unavailable { tried: failure.causes });
         }
+        self.mend_later(&failure);
         if failure.kind != Kind::SessionNotFound {
             tracing::warn!(%failure, session = %held.session.name, "cannot compare a session");
         }

@@ -54,6 +54,7 @@ async fn follow(driver: &Driver) -> Result<(), EngineError> {
     let about = engine.about().await?;
     tracing::info!(address = about.address, version = about.version, api = about.api_version, "engine found");
     remember(driver, &about).await;
+    driver.remember_place(&about).await;
     let address = about.address.clone();
     driver.note_life(Some(&address)).await;
     driver.note_engine(EngineState { about: Some(about), problem: None }).await;

@@ -28,7 +28,7 @@ use self::api::{
     StopContainerOptionsBuilder,
 };
 pub use self::exec::start_failure;
-use self::link::{About as On, Link, ORDINARY, SLOW};
+use self::link::{About as On, Link, ORDINARY, SLOW, within};
 use self::names::{check, is_name, is_reference};
 use self::snapshot::optional;
 use super::address::Settings;
@@ -79,8 +79,7 @@ impl DockerEngine {
             }
             Ok(())
         };
-        let late = |_| EngineError::Timeout { call: "remove", after: SLOW };
-        tokio::time::timeout(SLOW, wait).await.map_err(late)?
+        within("remove", SLOW, wait).await?
     }
 
     /// Containers with all of these labels.
@@ -157,7 +156,7 @@ impl Engine for DockerEngine {
             .call("about", ORDINARY, On::Nothing, |client| async move { client.docker.info().await })
             .await?;
         let after = jiff::Timestamp::now();
-        let theirs = info.system_time.and_then(|time| time.parse::<jiff::Timestamp>().ok());
+        let theirs = info.system_time.as_deref().and_then(|time| time.parse::<jiff::Timestamp>().ok());
         // The engine read its clock somewhere between.
         let ours = i64::midpoint(before.as_millisecond(), after.as_millisecond());
         Ok(About {
@@ -166,6 +165,8 @@ impl Engine for DockerEngine {
             version: client.version.clone(),
             api_version: client.api.to_string(),
             clock_skew_ms: theirs.map_or(0, |theirs| theirs.as_millisecond() - ours),
+            // Podman makes an id up for each answer.
+            identity: observe::identity(&info).filter(|_| client.podman.is_none()),
             maps_users: info.security_options.iter().flatten().any(|option| observe::maps_users(option)),
         })
     }

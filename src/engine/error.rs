@@ -22,6 +22,18 @@ pub enum EngineError {
         /// What is supported.
         why: String,
     },
+    /// What answers is another engine than the one that the sandbox is on.
+    #[error("the sandbox of session '{session}' is on another engine ({theirs}) than the one at {address}")]
+    Elsewhere {
+        /// The session's name.
+        session: String,
+        /// The id of the one that it is on.
+        theirs: String,
+        /// Where that was last, if that is known.
+        place: Option<String>,
+        /// Where the one is that answers.
+        address: String,
+    },
     /// The engine is too old for abx, or abx for the engine.
     #[error("the engine speaks API {engine}, abx needs {ours}")]
     Version {

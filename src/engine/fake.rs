@@ -143,13 +143,14 @@ impl FakeEngine {
 #[async_trait::async_trait]
 impl Engine for FakeEngine {
     async fn about(&self) -> Result<About, EngineError> {
-        self.call("about", "", |_| {
+        self.call("about", "", |state| {
             Ok(About {
                 address: "fake".to_owned(),
                 source: "a test".to_owned(),
                 version: "0".to_owned(),
                 api_version: "1.41".to_owned(),
                 clock_skew_ms: 0,
+                identity: state.identity.clone(),
                 maps_users: false,
             })
         })

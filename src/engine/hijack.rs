@@ -22,6 +22,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::address::Address;
 use super::{Chunk, EngineError};
+use crate::fault;
 
 /// How long a connect may take.
 pub const CONNECT_DEADLINE: Duration = Duration::from_secs(3);
@@ -115,9 +116,10 @@ pub async fn start_exec(
         .header(UPGRADE, "tcp")
         .body(Full::new(Bytes::from(body)))
         .map_err(|error| Refusal::Transport(error.to_string()))?;
-    let answer = tokio::time::timeout(UPGRADE_DEADLINE, send(address, request))
+    let deadline = fault::deadline(UPGRADE_DEADLINE);
+    let answer = tokio::time::timeout(deadline, send(address, request))
         .await
-        .map_err(|_| Refusal::Late(UPGRADE_DEADLINE))?
+        .map_err(|_| Refusal::Late(deadline))?
         .map_err(|error| Refusal::Transport(error.to_string()))?;
     match answer.status() {
         StatusCode::SWITCHING_PROTOCOLS => {

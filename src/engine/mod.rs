@@ -268,6 +268,8 @@ pub struct About {
     pub api_version: String,
     /// Its clock minus ours, in milliseconds.
     pub clock_skew_ms: i64,
+    /// Its own id, by which it is told from another at the same address; none where it tells none that lasts.
+    pub identity: Option<String>,
     /// Whether users in its sandboxes are others outside: it runs without root, or gives them a range of their own.
     pub maps_users: bool,
 }

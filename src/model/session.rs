@@ -280,6 +280,8 @@ pub struct Session {
     pub sandbox: String,
     /// The engine's full id, once there is a container.
     pub sandbox_id: Option<String>,
+    /// The engine that its sandbox was last seen on, by that engine's own id; none where none is told.
+    pub sandbox_engine: Option<String>,
     /// What runs it.
     pub engine: EngineKind,
     /// Label.
@@ -347,6 +349,7 @@ impl Session {
             id,
             name,
             sandbox_id: None,
+            sandbox_engine: None,
             engine: EngineKind::Docker,
             agent: String::new(),
             template: String::new(),

@@ -217,6 +217,10 @@ pub struct DeleteParams {
     /// Leave its snapshots.
     #[serde(default)]
     pub keep_snapshots: bool,
+    /// Whether one whose sandbox is on another engine than the one that answers goes too. What is there stays there, and
+    /// comes back as a session when that engine is used again.
+    #[serde(default)]
+    pub forget: bool,
 }
 
 /// What was deleted.

@@ -11,6 +11,7 @@ use rusqlite::{Connection, params};
 use serde_json::{Map, Value};
 
 use super::view::Draft;
+use crate::fault;
 use crate::model::event::{By, Event, EventKind, Fact};
 use crate::model::id::{SessionId, Timestamp};
 use crate::model::session::Session;
@@ -112,7 +113,7 @@ pub(super) fn write(
 /// Now, by the wall clock: what the table has as a time. A clock before 1970 reads as 1970.
 pub fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    Timestamp(fault::clock(i64::try_from(since.as_millis()).unwrap_or(i64::MAX)))
 }
 
 /// Writes an event, and forgets the one that is too old by then.

@@ -17,7 +17,7 @@ mod reader;
 mod rows;
 mod schema;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tx;
 mod view;
 mod writer;

@@ -115,7 +115,7 @@ const SESSIONS: &str = "SELECT
     last_active, last_connected, expires_at, timeout_ms, idle_ms, exec_count, oom_events, cpu_millis, memory_bytes,
     pids, network, profile, run_as, external_origin, external_status, external_extra, revision, runtime, attention,
     attention_source, attention_note, attention_exec, attention_at, keep, idle_action,
-    on_boot, main_over
+    on_boot, main_over, sandbox_engine
 FROM sessions ORDER BY created_at, id";
 
 const MOUNTS: &str =
@@ -183,6 +183,7 @@ fn read_session(c: &mut Cells<'_>, names: &mut HashMap<String, SessionId>) -> ru
             .maybe_text()?
             .and_then(|w| known(&id, "on_boot", &w, |w| OnBoot::from_word(w).map(Some), None)),
         main_over: c.int()? != 0,
+        sandbox_engine: c.maybe_text()?,
         id,
     })
 }

@@ -22,6 +22,8 @@ const UPDATE_ATTENTION: &str = "UPDATE sessions SET
     attention = ?2, attention_source = ?3, attention_note = ?4, attention_exec = ?5, attention_at = ?6, main_over = ?7
 WHERE id = ?1";
 
+const UPDATE_SANDBOX_ENGINE: &str = "UPDATE sessions SET sandbox_engine = ?2 WHERE id = ?1";
+
 const UPDATE_NAMES: &str = "UPDATE sessions SET name = ?2, sandbox = ?3 WHERE id = ?1";
 
 const UPDATE_MAKE: &str = "UPDATE sessions SET
@@ -81,6 +83,7 @@ pub(super) fn insert_session(conn: &Connection, s: &Session) -> rusqlite::Result
         s.on_boot.map(|word| word.as_str()),
     ])?;
     update_attention(conn, s)?;
+    update_sandbox_engine(conn, s)?;
     insert_env(conn, s)?;
     insert_metadata(conn, s)?;
     insert_mounts(conn, s)?;
@@ -95,6 +98,9 @@ pub(super) fn update_session(conn: &Connection, old: &Session, new: &Session) ->
     update_state(conn, new)?;
     if (&old.attention, old.main_over) != (&new.attention, new.main_over) {
         update_attention(conn, new)?;
+    }
+    if old.sandbox_engine != new.sandbox_engine {
+        update_sandbox_engine(conn, new)?;
     }
     if old.name != new.name || old.sandbox != new.sandbox {
         conn.prepare_cached(UPDATE_NAMES)?.execute(params![
@@ -238,6 +244,10 @@ fn update_attention(conn: &Connection, s: &Session) -> rusqlite::Result<()> {
             s.main_over,
         ])
         .map(drop)
+}
+
+fn update_sandbox_engine(conn: &Connection, s: &Session) -> rusqlite::Result<()> {
+    conn.prepare_cached(UPDATE_SANDBOX_ENGINE)?.execute(params![s.id.as_str(), s.sandbox_engine]).map(drop)
 }
 
 /// Whether two rows agree in every field that [`UPDATE_MAKE`] writes.

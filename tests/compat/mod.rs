@@ -45,6 +45,7 @@ fn working() -> Session {
         name: SessionName::parse("数据 会议").expect("a good name"),
         sandbox: "session-_____-00000002".to_owned(),
         sandbox_id: Some("9f".repeat(32)),
+        sandbox_engine: None,
         engine: EngineKind::Docker,
         agent: "gemini".to_owned(),
         template: "python".to_owned(),

@@ -1,4 +1,7 @@
-//! The daemon is killed at every fault point of every verb, on a real engine; a second one must explain everything.
+//! The daemon is killed at every fault point of every verb, on a real engine; a second one must explain everything. The
+//! engine is killed, frozen and restarted likewise.
+
+mod engine;
 
 use serde_json::{Value, json};
 

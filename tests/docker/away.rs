@@ -33,12 +33,17 @@ impl Relay {
                     return;
                 }
                 let engine = UnixStream::connect(engine_socket()).expect("the engine");
+                let mut streams = streams.lock().expect("no panic");
+                // It may have been cut since: whatever is passed on is among those that are.
+                if stop.load(Ordering::SeqCst) {
+                    return;
+                }
                 for (from, to) in [(&client, &engine), (&engine, &client)] {
                     let (mut from, mut to) =
                         (from.try_clone().expect("a copy"), to.try_clone().expect("a copy"));
                     thread::spawn(move || pass(&mut from, &mut to));
                 }
-                streams.lock().expect("no panic").extend([client, engine]);
+                streams.extend([client, engine]);
             }
         });
         Self { path: path.to_owned(), open, cut }

@@ -18,6 +18,7 @@ mod execs;
 mod guest;
 mod idle;
 mod link;
+mod moving;
 mod orphans;
 mod pid1;
 mod programs;

@@ -226,3 +226,31 @@ except OSError:
     assert!(home.log().contains("a connection of another user; closed uid=65534"));
     assert_eq!(daemon.connect().call("debug.echo", json!({})), json!({}));
 }
+
+#[test]
+fn another_process_that_holds_the_table_makes_changes_wait_for_a_while_and_loses_none_that_was_acknowledged()
+{
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let row = |name: &str| json!({"name": name, "sandbox_id": name});
+    daemon.connect().call("store.save", row("before"));
+    let other = rusqlite::Connection::open(home.root().join("sessions.db")).expect("open");
+    other.execute_batch("BEGIN EXCLUSIVE").expect("lock");
+    let mut waits = daemon.connect();
+    waits.request(1, "store.save", row("refused"));
+    let list = || daemon.connect().call("session.list", json!({})).as_array().map(Vec::len);
+    assert_eq!(list(), Some(1), "reads go on");
+    let refused = waits.line();
+    assert_eq!(refused["error"]["data"]["kind"], "store_busy", "{refused}");
+    let hint = refused["error"]["data"]["hint"].as_str().unwrap_or_default();
+    assert!(hint.contains("sessions.db"), "{refused}");
+    // One that is under way when the lock goes is kept.
+    waits.request(2, "store.save", row("kept"));
+    other.execute_batch("COMMIT").expect("unlock");
+    assert_eq!(waits.line()["result"]["name"], "kept");
+    drop(daemon);
+    let again = Daemon::start(&home).connect().call("session.list", json!({}));
+    let mut names: Vec<_> = again.as_array().expect("rows").iter().map(|row| row["name"].clone()).collect();
+    names.sort_by_key(ToString::to_string);
+    assert_eq!(names, ["before", "kept"]);
+}

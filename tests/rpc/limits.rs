@@ -232,6 +232,43 @@ fn a_daemon_without_a_descriptor_left_says_so_once_and_serves_on_when_there_is_o
     assert_eq!(home.log().matches("no descriptor is left").count(), 1);
 }
 
+#[test]
+fn a_daemon_without_a_descriptor_left_keeps_what_it_is_told_and_takes_no_core() {
+    /// Ticks of the processor's time, of which there are a hundred in a second, that an idle daemon may use while it
+    /// waits `WAITS` times: one that spins uses them all.
+    const TICKS: u64 = 100;
+    const WAITS: usize = 40;
+    let home = Home::new();
+    let mut command = home.abxd_by("ulimit -n 48; exec \"$@\"");
+    let daemon = Daemon::spawn(&home, &mut command);
+    let mut first = daemon.connect();
+    let row = |name: &str| json!({"name": name, "sandbox_id": name});
+    first.call("store.save", row("before"));
+    let held: Vec<_> = (0..80).map(|_| daemon.connect()).collect();
+    until("the last descriptor to be taken", || home.log().contains("no descriptor is left").then_some(()));
+    let before = ticks(daemon.pid());
+    for n in 0..WAITS {
+        // Nobody new comes in, and who is in is served.
+        first.call("store.save", row(&format!("during-{n}")));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert!(ticks(daemon.pid()) - before < TICKS, "it spins");
+    assert_eq!(first.call("session.list", json!({})).as_array().map(Vec::len), Some(WAITS + 1));
+    drop(held);
+    assert_eq!(daemon.connect().call("session.get", json!({"name": "during-0"}))["name"], "during-0");
+    drop(daemon);
+    let again = Daemon::start(&home);
+    assert_eq!(again.connect().call("session.list", json!({})).as_array().map(Vec::len), Some(WAITS + 1));
+}
+
+/// Processor time that a process has used.
+fn ticks(pid: i32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
+    // The name, which stands in brackets before, may hold anything; the 14th and 15th fields are what it used (proc(5)).
+    let fields: Vec<&str> = stat.rsplit_once(')').expect("a name").1.split_whitespace().collect();
+    fields[11..13].iter().map(|field| field.parse::<u64>().expect("a number")).sum()
+}
+
 fn memory_kib(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a size");

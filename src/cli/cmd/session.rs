@@ -46,8 +46,10 @@ pub(crate) fn run(context: &Context, verb: SessionCommand) -> Result<u8, Failure
                 format!("{}\n{}", done(s, "resumed"), attach_line(s))
             })?;
         }
-        SessionCommand::Delete { name, keep_snapshots, yes } => {
-            return each(context, name, |name| delete(context, name, keep_snapshots, yes));
+        SessionCommand::Delete { name, keep_snapshots, forget, yes } => {
+            return each(context, name, |name| {
+                delete(context, DeleteParams { name, keep_snapshots, forget }, yes)
+            });
         }
         SessionCommand::Connect { name, no_resume } => {
             let params = ConnectParams { name, resume: refused(no_resume), op: operation_id() };
@@ -227,19 +229,14 @@ fn save(context: &Context, args: SaveArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn delete(
-    context: &Context,
-    name: String,
-    keep_snapshots: bool,
-    yes: bool,
-) -> Result<Box<RawValue>, Failure> {
+fn delete(context: &Context, asked: DeleteParams, yes: bool) -> Result<Box<RawValue>, Failure> {
     if !yes && can_ask() {
-        let session = context.connect()?.call::<SessionGet>(&NameParams { name: name.clone() })?;
-        if !context.agrees(&question(&session, keep_snapshots)) {
-            return Err(Failure::refused(format!("session '{name}' was not deleted")));
+        let session = context.connect()?.call::<SessionGet>(&NameParams { name: asked.name.clone() })?;
+        if !context.agrees(&question(&session, asked.keep_snapshots)) {
+            return Err(Failure::refused(format!("session '{}' was not deleted", asked.name)));
         }
     }
-    let raw = context.call::<SessionDelete>(&DeleteParams { name, keep_snapshots })?;
+    let raw = context.call::<SessionDelete>(&asked)?;
     if context.output.json {
         return Ok(raw);
     }

@@ -34,7 +34,10 @@ pub async fn by<T>(deadline: Option<Instant>, work: impl Future<Output = T>) -> 
 
 /// The deadline of a command that runs, by the clock that only goes forward: now, if it has passed.
 pub(super) fn remaining(exec: &Exec) -> Option<Instant> {
-    let left = exec.deadline?.0.saturating_sub(clock::now().0);
+    let deadline = exec.deadline?.0;
+    // A row from before the clock was set back does not say more than the time is long.
+    let whole = deadline.saturating_sub(exec.started_at.0);
+    let left = deadline.saturating_sub(clock::now().0).min(whole);
     Instant::now().checked_add(Duration::from_millis(u64::try_from(left).unwrap_or(0)))
 }
 
@@ -100,5 +103,37 @@ impl Driver {
     /// Whether nothing in a session's sandbox takes a signal: it is frozen, or may be any moment.
     pub(super) fn is_frozen(&self, session: &SessionId) -> bool {
         self.0.store.session_by_id(session).is_some_and(|session| is_frozen(&session))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault::set_clock;
+    use crate::model::id::ExecId;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_was_set_back_gives_no_command_of_before_more_time_than_it_had() {
+        const DAY_MS: i64 = 24 * 3_600_000;
+        let began = clock::now();
+        let exec = Exec {
+            id: ExecId::new("x"),
+            session: SessionId::new("a"),
+            key: None,
+            argv: vec!["sleep".to_owned()],
+            terminal: None,
+            tty: false,
+            detached: true,
+            started_at: began,
+            deadline: Some(began.plus_ms(60_000)),
+            verdict: None,
+            ended: None,
+        };
+        let left = |ahead| {
+            set_clock(ahead);
+            remaining(&exec).expect("it has a deadline").saturating_duration_since(Instant::now())
+        };
+        assert_eq!(left(-DAY_MS), Duration::from_secs(60));
+        assert_eq!(left(DAY_MS), Duration::ZERO);
     }
 }

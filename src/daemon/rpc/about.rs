@@ -114,7 +114,12 @@ fn info(app: &App) -> DaemonInfoResult {
             .into_iter()
             .map(|(name, value, source)| Setting { name, value, source: source.to_string() })
             .collect(),
-        notices: [identity.notices.clone(), app.driver.rebuilt_notices()].concat(),
+        notices: [
+            identity.notices.clone(),
+            app.driver.rebuilt_notices(),
+            app.driver.elsewhere_notice().into_iter().collect(),
+        ]
+        .concat(),
     }
 }
 

@@ -116,7 +116,10 @@ fn files(module: &mut Module) {
         Ok(encoded(&app, &app.driver.fork(asked, report).await?))
     });
     later::<SessionDelete, _, _>(module, |asked, app, _| async move {
-        app.driver.delete(&asked.name, asked.keep_snapshots).await
+        match asked.forget {
+            true => app.driver.delete_or_forget(&asked.name, asked.keep_snapshots).await,
+            false => app.driver.delete(&asked.name, asked.keep_snapshots).await,
+        }
     });
 }
 

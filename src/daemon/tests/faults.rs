@@ -232,3 +232,50 @@ async fn a_start_that_never_reached_the_engine_leaves_the_name_free_while_it_is_
         assert_eq!(world.driver.count(), 0);
     }
 }
+
+#[tokio::test]
+async fn a_freeze_that_comes_after_its_save_was_given_up_is_thawed_and_one_that_is_wanted_is_not() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    let id = world.row("a").id.clone();
+    let late = EngineError::Timeout { call: "pause", after: std::time::Duration::from_secs(1) };
+    world.engine.fail_next("pause", late);
+    let failure = world.save_running("a").await.expect_err("no answer");
+    assert_eq!(failure.kind, Kind::EngineTimeout);
+    world.engine.pause_outside(&world.sandbox("a"));
+    world.driver.compare_one(&id, false).await.expect("compares");
+    assert_eq!(world.engine.containers()[0].state, RunState::Running);
+    assert_eq!(world.status("a"), Status::Running);
+    world.engine.pause_outside(&world.sandbox("a"));
+    world.driver.compare_one(&id, false).await.expect("compares");
+    assert_eq!(world.status("a"), Status::Paused, "it comes once");
+}
+
+#[tokio::test]
+async fn a_stop_whose_outcome_the_table_cannot_keep_is_told_later_without_anybody_asking() {
+    let home = World::new().home;
+    let engine = FakeEngine::new();
+    engine.add_image(IMAGE);
+    let options = crate::store::Options { wait: std::time::Duration::ZERO, ..Default::default() };
+    let path = home.path().join("locked.db");
+    let store = Store::open_with(&path, options).expect("a table").store;
+    let world = World { driver: drive(&engine, home.path(), store), engine, home };
+    let watcher = tokio::spawn(crate::daemon::watch::run(world.driver.clone()));
+    world.start("a").await.expect("starts");
+    let gate = world.engine.gate("stop");
+    let driver = world.driver.clone();
+    let stop =
+        tokio::spawn(async move { driver.stop("a", std::time::Duration::from_secs(1), Reason::User).await });
+    gate.reached().await;
+    let other = rusqlite::Connection::open(&path).expect("open");
+    other.execute_batch("BEGIN EXCLUSIVE").expect("lock");
+    gate.open();
+    let failure = stop.await.expect("no panic").expect_err("cannot be kept");
+    assert_eq!(failure.kind, Kind::StoreBusy, "{failure:?}");
+    assert!(failure.hint.is_some_and(|hint| hint.contains("sessions.db")));
+    assert_eq!(world.driver.sessions().len(), 1, "reads go on");
+    other.execute_batch("COMMIT").expect("unlock");
+    until(|| world.status("a") == Status::Stopped && world.row("a").operation.is_none()).await;
+    assert_eq!(world.row("a").reason, Some(Reason::User));
+    watcher.abort();
+}

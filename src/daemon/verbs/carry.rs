@@ -262,13 +262,18 @@ impl Driver {
         snapshot.size_bytes = image.size_bytes;
         let id = snapshot.id.clone();
         let owner = session.as_ref().map(|session| session.id.clone());
+        let here = self.engine_identity();
         let written = self
             .0
             .store
             .write(move |tx| {
                 if let Some(session) = session {
                     check_free(tx, &session)?;
-                    tx.insert_session(&Session { image_id: Some(image.id), ..session })?;
+                    tx.insert_session(&Session {
+                        image_id: Some(image.id),
+                        sandbox_engine: here,
+                        ..session
+                    })?;
                 }
                 rebuild::insert_snapshot(tx, snapshot)
             })

@@ -173,6 +173,7 @@ impl Driver {
         let plan = self.plan_true(held, Verb::Pause).await?;
         let Some(operation) = plan.operation else { return Ok(()) };
         self.intend(held, operation).await?;
+        self.0.late.forget(&held.session.id);
         fault::point("pause.before").await;
         let done = self.freeze(&held.session).await.map_err(Failure::from);
         fault::point("pause.after").await;

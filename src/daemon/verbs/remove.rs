@@ -1,10 +1,14 @@
 //! Deleting a session.
 
+use std::sync::Arc;
+
 use crate::daemon::agents;
 use crate::daemon::driver::{Driver, Held};
 use crate::daemon::failure::Failure;
+use crate::daemon::orphans;
+use crate::engine::EngineError;
 use crate::fault;
-use crate::model::session::{EngineKind, SnapshotState};
+use crate::model::session::{EngineKind, Snapshot, SnapshotState};
 use crate::model::step::{Verb, plan};
 use crate::proto::sessions::DeleteResult;
 
@@ -39,6 +43,26 @@ impl Driver {
         .await
     }
 
+    /// As [`Driver::delete`]; but of a session whose sandbox is on another engine than the one that answers the rows go,
+    /// and what is there stays.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn delete_or_forget(&self, name: &str, keep_snapshots: bool) -> Result<DeleteResult, Failure> {
+        let (this, wanted) = (self.clone(), name.to_owned());
+        let forgotten = self.submit(async move {
+            let held = this.hold_alone(&wanted, Verb::Delete { keep_snapshots }).await?;
+            match this.observe(&held.session).await {
+                Err(EngineError::Elsewhere { .. }) => this.forget_rows(&held).await.map(Some),
+                _ => Ok(None),
+            }
+        });
+        match forgotten.await? {
+            Some(forgotten) => Ok(forgotten),
+            None => self.delete(name, keep_snapshots).await,
+        }
+    }
+
     /// Carries a committed deletion to its end.
     pub(in crate::daemon) async fn finish_delete(
         &self,
@@ -61,20 +85,36 @@ impl Driver {
             }
         }
         fault::point("delete.snapshots").await;
-        let id = held.session.id.clone();
-        let (gone, key) = (id.clone(), crate::daemon::effects::base_key(&held.session));
+        self.drop_session(held, Vec::new()).await?;
+        fault::point("delete.after").await;
+        removed.reverse();
+        Ok(DeleteResult { deleted: held.session.name.to_string(), snapshots: removed })
+    }
+
+    /// Removes a session's rows, and nothing that an engine has.
+    async fn forget_rows(&self, held: &Held) -> Result<DeleteResult, Failure> {
+        let mut snapshots = self.0.store.snapshots(Some(&held.session.id));
+        snapshots.reverse();
+        let names = snapshots.iter().map(|snapshot| snapshot.name.clone()).collect();
+        tracing::info!(session = %held.session.name, "forgetting a session of another engine");
+        self.drop_session(held, snapshots).await?;
+        Ok(DeleteResult { deleted: held.session.name.to_string(), snapshots: names })
+    }
+
+    /// Removes a session's row, and those of these snapshots.
+    async fn drop_session(&self, held: &Held, snapshots: Vec<Arc<Snapshot>>) -> Result<(), Failure> {
+        let (gone, key) = (held.session.id.clone(), crate::daemon::effects::base_key(&held.session));
         self.0
             .store
             .write(move |tx| {
+                snapshots.iter().try_for_each(|snapshot| orphans::drop_snapshot(tx, snapshot))?;
                 tx.delete_meta(&key)?;
                 agents::forget(tx, gone.as_str())?;
                 tx.delete_session(&gone)
             })
             .await?;
-        fault::point("delete.after").await;
-        self.forget(&id);
-        removed.reverse();
-        Ok(DeleteResult { deleted: held.session.name.to_string(), snapshots: removed })
+        self.forget(&held.session.id);
+        Ok(())
     }
 
     /// The recorded container, and any other that carries the session's label.

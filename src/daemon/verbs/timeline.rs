@@ -88,6 +88,7 @@ impl Driver {
 
     /// Removes a snapshot's image, then its row, with the intent committed first.
     pub(in crate::daemon) async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), Failure> {
+        self.require_snapshot_here(snapshot).await?;
         let (id, gone) = (snapshot.id.clone(), snapshot.clone());
         let marked = Snapshot { state: SnapshotState::Deleting, ..snapshot.clone() };
         self.0.store.write(move |tx| tx.put_snapshot(&marked)).await?;

@@ -8,7 +8,7 @@ pub(super) use bollard::models::{
     ChangeType, ContainerConfig, ContainerCreateBody, ContainerInspectResponse, ContainerStateStatusEnum,
     ContainerSummary, ContainerSummaryStateEnum, ContainerTopResponse, EventMessage, ExecConfig,
     FilesystemChange, HostConfig, ImageConfig, ImageInspect, ImageSummary, Mount, MountPoint, MountType,
-    PortBinding, PortSummaryTypeEnum, RestartPolicy, RestartPolicyNameEnum,
+    PortBinding, PortSummaryTypeEnum, RestartPolicy, RestartPolicyNameEnum, SystemInfo,
 };
 pub(super) use bollard::query_parameters::{
     CommitContainerOptionsBuilder, ContainerArchiveInfoOptionsBuilder, CreateContainerOptionsBuilder,

@@ -9,11 +9,10 @@ use hyper::body::{Frame, Incoming};
 use hyper::header::CONTENT_TYPE;
 use hyper::{Method, Request, Response};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
 
 use super::api;
 use super::containers::{self, encoded};
-use super::link::{About, COMMIT, Link, ORDINARY, SLOW, refused};
+use super::link::{About, COMMIT, Link, ORDINARY, SLOW, refused, within};
 use super::observe;
 use super::snapshot::optional;
 use crate::engine::{Archive, ArchiveSource, EngineError, FileKind, PathStat, SandboxDefaults, hijack};
@@ -121,8 +120,7 @@ async fn get(
     let request = Request::get(client.path(place))
         .body(Empty::<Bytes>::new())
         .map_err(|error| EngineError::Failed { call, text: error.to_string() })?;
-    let answer = timeout(patience, hijack::send(&client.candidate.address, request)).await;
-    let answer = answer.map_err(|_| EngineError::Timeout { call, after: patience })?;
+    let answer = within(call, patience, hijack::send(&client.candidate.address, request)).await?;
     let answer = answer.map_err(|error| link.broken(&client, &error.to_string()))?;
     if !answer.status().is_success() {
         return Ok(Err(answer));
@@ -130,14 +128,14 @@ async fn get(
     let body = answer.into_body().into_data_stream();
     let body = stream::unfold(Some(body), move |body| async move {
         let mut body = body?;
-        match timeout(STALL, body.next()).await {
+        match within(call, STALL, body.next()).await {
             Ok(None) => None,
             Ok(Some(Ok(bytes))) => Some((Ok(bytes), Some(body))),
             Ok(Some(Err(error))) => {
                 let text = format!("the files broke off: {}", hijack::chain(&error));
                 Some((Err(EngineError::Failed { call, text }), None))
             }
-            Err(_) => Some((Err(EngineError::Timeout { call, after: STALL }), None)),
+            Err(late) => Some((Err(late), None)),
         }
     });
     Ok(Ok(body.fuse().boxed()))
@@ -189,7 +187,6 @@ async fn send(
         .body(StreamBody::new(body))
         .map_err(|error| EngineError::Failed { call, text: error.to_string() })?;
     let mut answer = Box::pin(hijack::send(&client.candidate.address, request)).fuse();
-    let late = || EngineError::Timeout { call, after: STALL };
     let mut own = None;
     let answer = loop {
         let next = tokio::select! {
@@ -200,18 +197,17 @@ async fn send(
         };
         let Some(next) = next else {
             drop(chunks);
-            let late = |_| EngineError::Timeout { call, after: patience };
-            break timeout(patience, answer).await.map_err(late)?;
+            break within(call, patience, answer).await?;
         };
         let ends = next.as_ref().err().map(ToString::to_string);
         tokio::select! {
             biased;
             answer = &mut answer => break answer,
-            sent = timeout(STALL, chunks.send(next.map(Frame::data))) => sent.map_err(|_| late())?.unwrap_or(()),
+            sent = within(call, STALL, chunks.send(next.map(Frame::data))) => sent?.unwrap_or(()),
         }
         if ends.is_some() {
             own = ends;
-            break timeout(STALL, answer).await.map_err(|_| late())?;
+            break within(call, STALL, answer).await?;
         }
     };
     if let Some(text) = own {

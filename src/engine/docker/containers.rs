@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::api::{self, ContainerInspectResponse, ContainerSummary};
-use super::link::{About, Link, ORDINARY, SLOW, refused};
+use super::link::{About, Link, ORDINARY, SLOW, refused, within};
 use crate::engine::hijack;
 use crate::engine::{Change, ChangeKind, EngineError};
 
@@ -64,8 +64,7 @@ async fn get(link: &Link, call: &'static str, path: &str) -> Result<Option<Bytes
             status => Err(refused(call, About::Nothing, status.as_u16(), hijack::error_text(answer).await)),
         }
     };
-    let late = |_| EngineError::Timeout { call, after: ORDINARY };
-    tokio::time::timeout(ORDINARY, ask).await.map_err(late)?
+    within(call, ORDINARY, ask).await?
 }
 
 async fn whole(answer: Response<Incoming>) -> Result<Bytes, Box<dyn std::error::Error + Send + Sync>> {

@@ -12,7 +12,7 @@ use futures_util::{StreamExt, stream};
 use serde_json::json;
 
 use super::api::{self, ExecConfig, ResizeExecOptionsBuilder};
-use super::link::{About, Api, Client, Link, ORDINARY, refused};
+use super::link::{About, Api, Client, Link, ORDINARY, refused, within};
 use crate::engine::hijack::{self, Refusal};
 use crate::engine::{Chunk, EXEC_MARK, EngineError, ExecIo, ExecSpec, ExecState, WindowSize};
 
@@ -395,9 +395,7 @@ async fn signal_once(
         }
         Ok(String::from_utf8_lossy(&text).trim().to_owned())
     };
-    let text = tokio::time::timeout(ORDINARY, run)
-        .await
-        .map_err(|_| EngineError::Timeout { call: "exec_signal", after: ORDINARY })??;
+    let text = within("exec_signal", ORDINARY, run).await??;
     match text.parse() {
         Ok(count) => Ok(count),
         // The sandbox went away under it, or has no shell.

@@ -11,6 +11,7 @@ use super::api::{self, Docker};
 use crate::engine::EngineError;
 use crate::engine::address::{self, Address, Candidate, Settings};
 use crate::engine::hijack;
+use crate::fault;
 
 /// How long a candidate may take to say its version.
 pub(super) const PROBE: Duration = Duration::from_secs(3);
@@ -166,11 +167,8 @@ impl Link {
         F: Future<Output = Result<T, api::Error>>,
     {
         let client = self.client().await?;
-        match tokio::time::timeout(deadline, make(Arc::clone(&client))).await {
-            Ok(Ok(done)) => Ok(done),
-            Ok(Err(error)) => Err(self.explain(&client, call, about, error)),
-            Err(_) => Err(EngineError::Timeout { call, after: deadline }),
-        }
+        let made = within(call, deadline, make(Arc::clone(&client))).await?;
+        made.map_err(|error| self.explain(&client, call, about, error))
     }
 
     /// Tells a failure in abx's words.
@@ -230,6 +228,16 @@ impl Link {
         }
         Err(EngineError::Unavailable { tried })
     }
+}
+
+/// Waits for a part of a call, but no longer than this.
+pub(super) async fn within<T>(
+    call: &'static str,
+    deadline: Duration,
+    part: impl Future<Output = T>,
+) -> Result<T, EngineError> {
+    let after = fault::deadline(deadline);
+    tokio::time::timeout(after, part).await.map_err(|_| EngineError::Timeout { call, after })
 }
 
 /// An answer that is no success, in abx's words.

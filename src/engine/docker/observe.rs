@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::api::{
     ContainerConfig, ContainerInspectResponse, ContainerStateStatusEnum, ContainerSummary,
     ContainerSummaryStateEnum, ContainerTopResponse, EventMessage, HostConfig, ImageInspect, MountPoint,
-    PortSummaryTypeEnum,
+    PortSummaryTypeEnum, SystemInfo,
 };
 use super::create::KEEP_ALIVE;
 use crate::engine::{GUEST_DIR, Hint, Image, Observed, RunState, labels};
@@ -274,6 +274,13 @@ fn port(labels: &BTreeMap<String, String>, container: u16, host: u16, protocol: 
 fn sort(ports: &mut Vec<Port>) {
     ports.sort_by(|a, b| (a.container, &a.protocol, a.host).cmp(&(b.container, &b.protocol, b.host)));
     ports.dedup();
+}
+
+/// What tells an engine from others: its id, and where it keeps what it has, since engines of one machine may share their
+/// id (`/etc/docker/key.json`).
+pub(super) fn identity(info: &SystemInfo) -> Option<String> {
+    let id = info.id.as_deref().filter(|id| !id.is_empty())?;
+    Some(format!("{id} {}", info.docker_root_dir.as_deref().unwrap_or_default()))
 }
 
 /// Whether a security option says that users in sandboxes are others outside: `name=rootless`, `name=userns`.

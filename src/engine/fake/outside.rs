@@ -10,6 +10,11 @@ use crate::engine::{CommitSpec, CreateSpec, EngineError, Hint, Image, Observed, 
 use crate::model::session::Limits;
 
 impl FakeEngine {
+    /// Gives the engine an id of its own.
+    pub fn set_identity(&self, identity: &str) {
+        self.lock().identity = Some(identity.to_owned());
+    }
+
     /// Ends a container's main program.
     pub fn kill_container(&self, id: &str, exit_code: i64, oom: bool) {
         let mut state = self.lock();

@@ -33,6 +33,7 @@ pub(super) struct State {
     pub(super) listeners: Vec<mpsc::UnboundedSender<Result<Hint, EngineError>>>,
     pub(super) calls: Vec<String>,
     pub(super) takes_guests: bool,
+    pub(super) identity: Option<String>,
     /// The process that every main program is; that of the test if none.
     pub(super) pid: Option<u32>,
     next: u64,

@@ -8,8 +8,10 @@ mod execs;
 mod full;
 mod group;
 mod kept;
+pub(crate) mod noting;
 mod open;
 mod rows;
+mod synced;
 mod words;
 
 use std::collections::BTreeMap;

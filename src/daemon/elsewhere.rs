@@ -1,0 +1,87 @@
+//! Sessions whose sandboxes are on another engine than the one that answers.
+//!
+//! An engine has an id of its own, and each row remembers on which its sandbox was last seen. What the engine that answers
+//! does not have is gone only if it was there: else its engine is away, as if nobody answered. So a home that is pointed to
+//! another engine loses nothing, and one that is pointed back has everything as it was.
+
+use super::driver::{Driver, Held};
+use super::failure::quoted;
+use crate::engine::labels;
+use crate::engine::{About, EngineError};
+use crate::model::session::{Session, Snapshot};
+
+/// What stands before an engine's id in the key under which the table remembers where that engine was last.
+const PLACE_KEY: &str = "engine.at:";
+
+impl Driver {
+    /// Whether a session's sandbox was last seen on another engine than the one that answered last.
+    pub(super) fn is_elsewhere(&self, session: &Session) -> bool {
+        let ours = self.engine_identity();
+        matches!((&session.sandbox_engine, &ours), (Some(theirs), Some(ours)) if theirs != ours)
+    }
+
+    /// Remembers where an engine is, for what is to be said of its sessions while it is away.
+    pub(super) async fn remember_place(&self, about: &About) {
+        let Some(identity) = &about.identity else { return };
+        let (key, address) = (format!("{PLACE_KEY}{identity}"), about.address.clone());
+        let kept = self.0.store.write(move |tx| match tx.meta(&key) {
+            Some(known) if known == address => Ok(()),
+            _ => tx.set_meta(&key, &address),
+        });
+        if let Err(error) = kept.await {
+            tracing::warn!(%error, "cannot remember where the engine is");
+        }
+    }
+
+    /// Refuses a session of which the engine that answers has nothing, if its sandbox was last seen on another.
+    ///
+    /// # Errors
+    /// `Elsewhere`, and those of asking the engine who it is.
+    pub(super) async fn require_here(&self, session: &Session) -> Result<(), EngineError> {
+        let Some(theirs) = session.sandbox_engine.clone() else { return Ok(()) };
+        // Asked now: what was known of it may be of the one before.
+        let About { identity, address, .. } = self.0.engine.about().await?;
+        if identity.is_none_or(|ours| ours == theirs) {
+            return Ok(());
+        }
+        let key = format!("{PLACE_KEY}{theirs}");
+        let place = self.0.store.write(move |tx| Ok(tx.meta(&key))).await.ok().flatten();
+        Err(EngineError::Elsewhere { session: session.name.to_string(), theirs, place, address })
+    }
+
+    /// As [`Driver::require_here`], for a snapshot that is to go: what another engine has of it would come back with that
+    /// engine.
+    pub(super) async fn require_snapshot_here(&self, snapshot: &Snapshot) -> Result<(), EngineError> {
+        let owner = snapshot.session.as_ref().and_then(|id| self.0.store.session_by_id(id));
+        let Some(owner) = owner.filter(|owner| self.is_elsewhere(owner)) else { return Ok(()) };
+        if self.0.engine.image(&labels::snapshot_reference(&snapshot.id)).await?.is_some() {
+            return Ok(());
+        }
+        self.require_here(&owner).await
+    }
+
+    /// Takes over that the engine that answers has the session's sandbox.
+    pub(super) async fn note_here(&self, held: &mut Held) -> Result<(), super::failure::Failure> {
+        match self.engine_identity() {
+            Some(ours) if held.session.sandbox_engine.as_ref() != Some(&ours) => {
+                self.commit(held, move |s| s.sandbox_engine = Some(ours)).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What the user should know of sessions that cannot be reached so, in a sentence.
+    pub(super) fn elsewhere_notice(&self) -> Option<String> {
+        let about = self.engine_state().about?;
+        let all = self.sessions();
+        let mut away = all.iter().filter(|session| self.is_elsewhere(session));
+        let first = away.next()?;
+        let count = 1 + away.count();
+        let (name, address) = (quoted(first.name.as_str()), about.address);
+        Some(format!(
+            "{count} of the sessions ({name}{}) have their sandboxes on another engine than the one at {address}, and stay as \
+             they are until abx uses that one again (engine.address, DOCKER_HOST)",
+            if count > 1 { ", ..." } else { "" }
+        ))
+    }
+}

@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard, broadcast, watch};
 use tokio::time::Instant;
 
+use super::adopted::Adopted;
 use super::exec::{Keys, Launches};
 use super::failure::Failure;
 use super::files::Copies;
@@ -25,7 +26,7 @@ use crate::config::Config;
 use crate::engine::labels::{REPLACED, SESSION_ID};
 use crate::engine::{About, Engine, EngineError, Observed, RunState};
 use crate::model::event::{EventKind, Fact, Told};
-use crate::model::id::{SessionId, SessionName};
+use crate::model::id::{SANDBOX_PREFIX, SessionId, SessionName};
 use crate::model::session::{EngineKind, Session, Snapshot, SnapshotState};
 use crate::model::step::is_frozen;
 use crate::proto::errors::Kind;
@@ -56,6 +57,8 @@ pub(super) struct Inner {
     pub(super) guests: Guests,
     /// What of a lost table came back.
     pub(super) rebuilt: Rebuilt,
+    /// What containers that were taken over cannot say themselves.
+    pub(super) adopted: Adopted,
     /// Wakes the timer when a deadline may have changed.
     pub(super) deadlines: Notify,
     /// Wakes the watcher to compare every row with the engine.
@@ -162,6 +165,7 @@ impl Driver {
             launches: Launches::default(),
             keys: Keys::default(),
             rebuilt: Rebuilt::default(),
+            adopted: Adopted::open(home),
             deadlines: Notify::new(),
             compare: Notify::new(),
             away: AtomicBool::new(false),
@@ -198,7 +202,7 @@ impl Driver {
         let wanted = &*composed(name);
         store
             .session(wanted)
-            .or_else(|| wanted.strip_prefix("session-").and_then(|plain| store.session(plain)))
+            .or_else(|| wanted.strip_prefix(SANDBOX_PREFIX).and_then(|plain| store.session(plain)))
             .ok_or_else(|| Failure::no_session(name))
     }
 
@@ -371,6 +375,7 @@ impl Driver {
     {
         let was_frozen = is_frozen(&held.session);
         held.session = self.0.store.update(&held.session.id, change).await?;
+        self.follow_adopted(&held.session);
         if was_frozen && !is_frozen(&held.session) {
             self.0.thawed.notify_waiters();
         }

@@ -4,6 +4,7 @@
 //! recorded, the socket goes, connections get their last answers, the lock goes; ten seconds at most. A second signal
 //! ends it at once.
 
+mod adopted;
 mod agents;
 mod attention;
 pub mod awake;

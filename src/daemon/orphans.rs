@@ -50,8 +50,7 @@ impl Driver {
     /// way.
     pub(super) async fn compare_container(&self, container: &Observed) -> Result<(), EngineError> {
         let Some(id) = container.labels.get(labels::SESSION_ID).map(SessionId::new) else { return Ok(()) };
-        // What a user runs from an image of a sandbox has the labels, but not the name.
-        if !container.name.starts_with("session-") || self.is_explained(&id, container) {
+        if !self.is_sandbox(container) || self.is_explained(&id, container) {
             return Ok(());
         }
         let turn = match self.0.store.session_by_id(&id) {
@@ -61,10 +60,11 @@ impl Driver {
         };
         let Some(turn) = turn else { return Ok(()) };
         if !self.is_explained(&id, container)
-            && let Some(now) = self.0.engine.inspect(&container.id).await?
+            && let Some(now) = self.look_at(&container.id).await?
         {
             match (now.state, self.0.store.session_by_id(&id)) {
-                (RunState::Created, _) => self.remove_unstarted(&now).await?,
+                // What was taken over is somebody's, also where it never ran.
+                (RunState::Created, _) if !self.is_adopted(&now) => self.remove_unstarted(&now).await?,
                 (_, None) => self.put_rebuilt(&now).await,
                 (_, Some(_)) => {}
             }
@@ -151,7 +151,7 @@ impl Driver {
     }
 
     async fn put_rebuilt(&self, container: &Observed) {
-        let Some(row) = labels::rebuild(container) else { return };
+        let Some(row) = self.row_again(container) else { return };
         let row = rebuild::used_now(row, clock::now());
         tracing::warn!(session = %row.name, "made a row again from its container's labels");
         let connects = (row.runtime == Runtime::Init).then(|| row.id.clone());

@@ -199,7 +199,7 @@ impl Driver {
     /// # Errors
     /// When the engine stops answering half-way; what was compared by then holds.
     pub async fn compare_all(&self, restarted: bool) -> Result<(), EngineError> {
-        let containers = self.0.engine.list(&self.label()).await?;
+        let containers = self.own_containers().await?;
         let images = by_snapshot(self.0.engine.snapshot_images(&self.label()).await?);
         let mut of_session: HashMap<&str, Vec<&Observed>> = HashMap::new();
         for container in &containers {
@@ -222,6 +222,7 @@ impl Driver {
             self.compare_container(container).await?;
         }
         self.compare_images(&images).await?;
+        self.sessions().iter().for_each(|session| self.follow_adopted(session));
         // Rows of containers that are there have been made again by now.
         self.0.guests.sweep();
         Ok(())

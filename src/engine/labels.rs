@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::{CommitSpec, CreateSpec, Image, Observed};
 use crate::model::event::By;
-use crate::model::id::{SessionId, SessionName, SnapshotId, Timestamp, sandbox_name};
+use crate::model::id::{SANDBOX_PREFIX, SessionId, SessionName, SnapshotId, Timestamp, sandbox_name};
 use crate::model::idle::IdleAction;
 use crate::model::reconcile::OnBoot;
 use crate::model::session::{
@@ -99,6 +99,9 @@ pub const SNAPSHOT_REPOSITORY: &str = "abx-snapshot";
 /// The prefix of every label of abx.
 pub const PREFIX: &str = "dev.abx.";
 
+/// The prefix of those that tell of a session.
+const SESSION_PREFIX: &str = "dev.abx.session.";
+
 /// The tag of a snapshot's image.
 pub fn snapshot_reference(snapshot: &SnapshotId) -> String {
     format!("{SNAPSHOT_REPOSITORY}:{snapshot}")
@@ -143,6 +146,11 @@ pub fn session(spec: &CreateSpec) -> BTreeMap<String, String> {
     .collect()
 }
 
+/// Those of them that tell of the session alone, and not of what runs in the container.
+pub fn of_session(spec: &CreateSpec) -> BTreeMap<String, String> {
+    session(spec).into_iter().filter(|(key, _)| key.starts_with(SESSION_PREFIX)).collect()
+}
+
 /// The labels of a snapshot's image, which stands on one of this size. Labels of the container that are not named here
 /// stay.
 pub fn snapshot(spec: &CommitSpec, base_bytes: Option<u64>) -> BTreeMap<String, String> {
@@ -183,7 +191,7 @@ pub fn rebuild(seen: &Observed) -> Option<Session> {
     let replaced = seen.name.rsplit_once(REPLACED).map(|(own, _)| own).filter(|own| is_own(own));
     let own = replaced.unwrap_or(&seen.name);
     if !is_own(own) {
-        let newer = own.strip_prefix("session-").and_then(|name| SessionName::parse(name).ok());
+        let newer = own.strip_prefix(SANDBOX_PREFIX).and_then(|name| SessionName::parse(name).ok());
         session.name = newer.unwrap_or(session.name);
     }
     let mut mounts = seen.mounts.clone();

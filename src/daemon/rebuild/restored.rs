@@ -67,7 +67,7 @@ impl Driver {
                 self.drop_gone(&snapshot).await;
             }
         }
-        let ran = |c: &&Observed| c.state != RunState::Created && c.name.starts_with("session-");
+        let ran = |c: &&Observed| c.state != RunState::Created && self.is_sandbox(c);
         for container in containers.iter().filter(ran) {
             self.link(container, containers).await?;
         }
@@ -105,8 +105,8 @@ impl Driver {
         if other_there || same || container.name.contains(REPLACED) {
             return Ok(());
         }
-        let Some(now) = self.0.engine.inspect(&container.id).await? else { return Ok(()) };
-        let Some(made) = labels::rebuild(&now) else { return Ok(()) };
+        let Some(now) = self.look_at(&container.id).await? else { return Ok(()) };
+        let Some(made) = self.row_again(&now) else { return Ok(()) };
         tracing::warn!(session = %held.session.name, container = now.name, "its container is another than when the table was copied");
         let renamed = now.name != held.session.sandbox;
         let whole = made.clone();

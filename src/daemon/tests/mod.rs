@@ -76,7 +76,8 @@ impl World {
     /// A second life on the same engine, but with a new table.
     async fn lose_table(self) -> Self {
         self.driver.drain(tokio::time::Instant::now()).await;
-        let driver = open(&self.engine, self.home.path(), "other.db");
+        let file = format!("{}.db", uuid::Uuid::now_v7());
+        let driver = open(&self.engine, self.home.path(), &file);
         Self { driver, ..self }
     }
 

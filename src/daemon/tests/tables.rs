@@ -236,3 +236,46 @@ async fn a_check_finds_what_no_session_explains_and_an_adoption_explains_it() {
     assert_eq!(world.sandbox("a-2"), orphan);
     assert_eq!(world.driver.check().await.expect("looks").containers.len(), 1);
 }
+
+#[tokio::test]
+async fn what_was_taken_over_comes_back_when_the_table_is_lost() {
+    for state in [RunState::Running, RunState::Exited, RunState::Created] {
+        let world = World::new();
+        let id = world.engine.add_container("theirs", state);
+        let before = adopt(&world, "mine", &id).await.expect("adopts");
+        world.driver.compare_all(false).await.expect("compares");
+        let world = world.lose_table().await;
+        world.driver.compare_all(false).await.expect("compares");
+        let after = world.row("mine");
+        assert_eq!((&after.id, &after.sandbox, &after.agent), (&before.id, &before.sandbox, &before.agent));
+        assert_eq!((after.sandbox_id.as_ref(), &after.external), (Some(&id), &before.external));
+        assert_eq!((after.status, after.runtime), (before.status, before.runtime));
+        let found = world.driver.check().await.expect("looks");
+        assert!(found.containers.is_empty(), "{found:?}");
+        world.assert_explained();
+        world.resume("mine").await.expect("obeys");
+        world.driver.rename("mine", "ours").await.expect("renames");
+        let world = world.lose_table().await;
+        world.driver.compare_all(false).await.expect("compares");
+        assert_eq!(world.sandbox("ours"), id);
+        world.driver.delete("ours", false).await.expect("deletes");
+        assert!(world.engine.containers().is_empty());
+        let left = std::fs::read_dir(world.home.path().join("adopted")).expect("a directory").count();
+        assert_eq!(left, 0, "nothing is kept of what is gone");
+    }
+}
+
+#[tokio::test]
+async fn a_sandbox_of_ours_that_was_adopted_under_another_name_comes_back_too() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    let mut labels = world.engine.containers()[0].labels.clone();
+    labels.insert(labels::SESSION_ID.to_owned(), "01920000-0000-7000-8000-000000000001".to_owned());
+    let renamed = world.engine.add_labelled("renamed", RunState::Running, labels);
+    adopt(&world, "b", &renamed).await.expect("adopts");
+    let world = world.lose_table().await;
+    world.driver.compare_all(false).await.expect("compares");
+    assert_eq!((world.sandbox("b"), world.status("b")), (renamed, Status::Running));
+    assert_eq!(world.driver.count(), 2);
+    assert!(world.driver.check().await.expect("looks").containers.is_empty());
+}

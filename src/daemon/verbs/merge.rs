@@ -132,7 +132,7 @@ impl Driver {
         };
         let is =
             |seen: &Observed, key: &str, value: &str| seen.labels.get(key).is_some_and(|has| has == value);
-        let seen = self.0.engine.inspect(id).await?;
+        let seen = self.look_at(id).await?;
         Ok(seen.filter(|seen| {
             is(seen, labels::SESSION_ID, row.id.as_str()) && is(seen, labels::SESSION_HOME, &self.label())
         }))

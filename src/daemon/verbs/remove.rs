@@ -61,6 +61,7 @@ impl Driver {
             }
         }
         fault::point("delete.snapshots").await;
+        self.forget_adopted(&held.session.id);
         let id = held.session.id.clone();
         let (gone, key) = (id.clone(), crate::daemon::effects::base_key(&held.session));
         self.0

@@ -337,6 +337,7 @@ impl Driver {
     pub(in crate::daemon) fn refresh(&self, held: &mut Held) {
         if let Some(session) = self.0.store.session_by_id(&held.session.id) {
             held.session = session;
+            self.follow_adopted(&held.session);
         }
         self.0.deadlines.notify_one();
     }

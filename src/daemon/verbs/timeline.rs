@@ -203,7 +203,7 @@ impl Driver {
     async fn freed(&self, images: &[Image], gone: &[Arc<Snapshot>]) -> Result<u64, EngineError> {
         let gone: HashSet<&str> = gone.iter().map(|s| s.image_id.as_str()).collect();
         let mut stay: Vec<Image> = images.iter().filter(|i| !gone.contains(i.id.as_str())).cloned().collect();
-        let containers = self.0.engine.list(&self.label()).await?;
+        let containers = self.own_containers().await?;
         let used: BTreeSet<String> = containers.into_iter().map(|seen| seen.image_id).collect();
         for id in used {
             stay.extend(self.0.engine.image(&id).await?);

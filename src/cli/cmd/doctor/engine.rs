@@ -28,7 +28,8 @@ pub(super) fn checks(found: &DaemonCheckResult) -> Vec<Check> {
                 None => {
                     let name = clean(&orphan.name);
                     let fix = format!(
-                        "keep its files with docker commit {name} NAME:TAG, and then: docker rm {name}"
+                        "see what it holds with docker diff {name}, keep that with docker commit {name} NAME:TAG, \
+                         and only then: docker rm {name}"
                     );
                     Check::warning("orphan", why, fix)
                 }

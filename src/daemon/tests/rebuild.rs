@@ -1,6 +1,7 @@
 //! A table that was lost: what comes back, and what the user is told of it.
 
 use super::*;
+use crate::daemon::backups;
 use crate::engine::{RunState, labels};
 use crate::model::event::EventKind;
 use crate::model::id::Timestamp;
@@ -111,6 +112,23 @@ async fn a_copy_is_brought_up_to_what_the_engine_has() {
         world.stop(name).await.expect("obeys");
         world.resume(name).await.expect("obeys");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_daemon_that_does_not_live_long_makes_its_copy_too() {
+    let world = World::with_copies().await;
+    world.start("a").await.expect("starts");
+    let started = tokio::time::Instant::now();
+    let copying = tokio::spawn(backups::run(world.driver.clone()));
+    let there = || std::fs::read_dir(world.home.path().join("backups")).is_ok_and(|dir| dir.count() > 0);
+    while !there() {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        assert!(
+            started.elapsed() < std::time::Duration::from_secs(5),
+            "by a clock that stands still meanwhile"
+        );
+    }
+    copying.abort();
 }
 
 #[tokio::test]

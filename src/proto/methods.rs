@@ -245,7 +245,7 @@ methods! {
         "Gives the whole session table as one document, without values of environments unless asked for.";
     TableImport = "table.import" (TableImportParams) -> Vec<ImportOutcome>,
         [EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
-        "Merges an exported table into this one. A session that is there already stays as it is; what a session has on this engine decides its state.";
+        "Merges an exported table into this one. A session that is there already stays as it is, but for secrets of the document that it lacks; what a session has on this engine decides its state.";
 }
 
 /// Whether the method of this name begins a subscription.

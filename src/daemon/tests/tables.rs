@@ -82,6 +82,34 @@ async fn no_secret_is_in_a_document_unless_it_was_asked_for() {
 }
 
 #[tokio::test]
+async fn secrets_of_a_document_fill_what_rows_that_are_there_lack() {
+    let world = full().await;
+    let (bare, whole) = (sent(&world.driver.export(false)), sent(&world.driver.export(true)));
+    let world = world.lose_table().await;
+    world.driver.compare_all(false).await.expect("compares");
+    merge(&world, bare, false).await;
+    let key = |world: &World| world.row("runs").spec.env.get("KEY").map(|value| value.reveal().to_owned());
+    let extra = |world: &World| world.row("other").external.clone().expect("another program's").extra;
+    assert_eq!((key(&world), extra(&world).reveal()), (None, "{}"));
+    let outcomes = merge(&world, whole.clone(), false).await;
+    let told = |name: &str| outcomes.iter().find(|row| row.name == name).expect("told").clone();
+    assert_eq!((key(&world).as_deref(), told("runs").outcome.as_str()), (Some("s3cret"), "imported"));
+    assert_eq!(told("runs").why.as_deref(), Some("it was there, without values of KEY"));
+    assert!(extra(&world).reveal().contains("hunter2"));
+    assert_eq!((world.status("runs"), told("stopped").outcome.as_str()), (Status::Running, "unchanged"));
+    assert!(!format!("{outcomes:?}").contains("s3cret"));
+
+    // What a session has is not another's to change.
+    let mut other = whole;
+    for entry in &mut other.sessions {
+        entry.env.iter_mut().flatten().for_each(|(_, value)| *value = "another".to_owned());
+    }
+    let again = merge(&world, other, false).await;
+    assert!(again.iter().all(|row| row.outcome == "unchanged"), "{again:?}");
+    assert_eq!(key(&world).as_deref(), Some("s3cret"));
+}
+
+#[tokio::test]
 async fn on_another_engine_sessions_are_lost_and_kept_snapshots_are_refused() {
     let document = full().await.driver.export(false);
     let world = World::new();

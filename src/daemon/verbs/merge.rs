@@ -25,7 +25,7 @@ type Images = HashMap<String, Image>;
 
 impl Driver {
     /// Merges an exported table into this one, and says what became of each row: one of a session that is there already
-    /// changes nothing.
+    /// changes nothing but for values that it has and the session has not.
     ///
     /// # Errors
     /// When the document is of a later form, or the engine or the table fails; rows before that are kept.
@@ -78,7 +78,7 @@ impl Driver {
         let id = row.id.clone();
         let turn = self.turn(&id).await;
         if let Some(there) = self.0.store.session_by_id(&id) {
-            return Ok(outcome(there.name.to_string(), "unchanged", Some(&there), None));
+            return self.fill_in(Held::new(there, turn), row).await;
         }
         let container = self.own_container(&row, entry).await?;
         if let Some(container) = &container {
@@ -118,6 +118,32 @@ impl Driver {
         }
         let why = (!why.is_empty()).then(|| why.join("; "));
         Ok(outcome(held.session.name.to_string(), "imported", Some(&held.session), why))
+    }
+
+    /// Gives a session that is there what it lacks of a row's secrets: those of one that was made again from labels, or that
+    /// was imported without them, are nowhere else. What it has stays.
+    async fn fill_in(&self, mut held: Held, row: Session) -> Result<ImportOutcome, Failure> {
+        let there = held.session.clone();
+        let name = there.name.to_string();
+        let missing: Vec<(String, Secret)> =
+            row.spec.env.into_iter().filter(|(key, _)| !there.spec.env.contains_key(key)).collect();
+        let stored = row.external.map(|external| external.extra).filter(|extra| {
+            there.external.as_ref().is_some_and(|external| is_empty(&external.extra)) && !is_empty(extra)
+        });
+        let mut filled: Vec<&str> = missing.iter().map(|(key, _)| key.as_str()).collect();
+        filled.extend(stored.as_ref().map(|_| "what another program stored"));
+        if filled.is_empty() {
+            return Ok(outcome(name, "unchanged", Some(&there), None));
+        }
+        let why = format!("it was there, without values of {}", filled.join(", "));
+        self.commit(&mut held, move |s| {
+            s.spec.env.extend(missing);
+            if let (Some(external), Some(extra)) = (&mut s.external, stored) {
+                external.extra = extra;
+            }
+        })
+        .await?;
+        Ok(outcome(name, "imported", Some(&held.session), Some(why)))
     }
 
     /// The container that the document names, if it is this session's, and this home's: what is somebody else's is not
@@ -268,6 +294,11 @@ fn spec(entry: &TableSession) -> Result<Spec, Failure> {
         user: entry.user.clone(),
         env: env.into_iter().map(|(name, value)| (name, Secret::new(value))).collect(),
     })
+}
+
+/// Whether nothing is in a JSON object.
+fn is_empty(object: &Secret) -> bool {
+    object.reveal() == "{}"
 }
 
 fn external(entry: &TableSession) -> Option<External> {

@@ -183,7 +183,13 @@ impl Driver {
             Some(_) => None,
             None => self.newest_snapshot(&held.session),
         };
-        gone.retain(|s| Some(&s.name) != base.as_ref() && last.as_ref().is_none_or(|last| last.id != s.id));
+        // What its container was made from, what that was saved to last, and what it would be made from.
+        let made_from = held.session.image_id.as_ref();
+        gone.retain(|s| {
+            Some(&s.image_id) != made_from
+                && Some(&s.name) != base.as_ref()
+                && last.as_ref().is_none_or(|last| last.id != s.id)
+        });
         Ok(gone)
     }
 

@@ -55,6 +55,19 @@ pub(super) fn exec_id(field: &str, id: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What a caller has messages call a file that stands in for something else.
+///
+/// # Errors
+/// `invalid_params` where it is longer than any path.
+pub(super) fn file(called: Option<&str>) -> Result<(), Failure> {
+    match called {
+        Some(called) if called.is_empty() || called.len() > MAX_PATH_BYTES => {
+            Err(Failure::field("called", format!("1 to {MAX_PATH_BYTES} bytes")))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Kinds of events that somebody wants.
 ///
 /// # Errors

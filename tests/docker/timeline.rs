@@ -1,5 +1,10 @@
 //! The timeline as a user has it: what differs between its snapshots, and what becomes of too many.
 
+use std::io::{Read, Write};
+use std::process::Stdio;
+
+use serde_json::json;
+
 use crate::support::World;
 use crate::support::engine::busybox_image;
 
@@ -96,4 +101,30 @@ fn an_exported_snapshot_comes_up_on_another_machine_as_it_was() {
     assert_ne!(refused.status.code(), Some(0));
     assert_eq!(there.run(&["get", "c"]).status.code(), Some(3), "nothing of it is kept");
     assert_eq!(there.text(&["-q", "snapshot", "list"]).lines().count(), 2);
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_told_as_what_it_is() {
+    let Some(world) = World::new() else { return };
+    world.text(&["start", "a", "--image", &busybox_image()]);
+    world.text(&["save", "a", "--snapshot", "one"]);
+    let directory = world.home.dir().join("missing");
+    let path = directory.join("one.abx").display().to_string();
+    let export = json!({"snapshot": "one", "path": path});
+    assert_eq!(world.refuse("snapshot.export", export)["data"]["kind"], "file_not_found");
+    let refused = world.run(&["snapshot", "export", "one", &path]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains(&format!("cannot write {path}: ")), "{said}");
+    assert!(!directory.exists(), "no directory is made for it");
+    assert_eq!(world.refuse("snapshot.import", json!({"path": path}))["data"]["kind"], "file_not_found");
+
+    let mut import =
+        world.abx().args(["snapshot", "import", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let import = import.as_mut().expect("abx runs");
+    import.stdin.take().expect("piped").write_all(b"noise").expect("written");
+    let mut said = String::new();
+    import.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+    assert_ne!(import.wait().expect("it ends").code(), Some(0));
+    assert!(said.contains("cannot import the standard input: ") && !said.contains("/tmp"), "{said}");
 }

@@ -45,7 +45,8 @@ pub(super) fn import(context: &Context, file: &Path, session: Option<String>) ->
         between = Some(kept);
     }
     let at = between.as_ref().map_or(file, tempfile::NamedTempFile::path);
-    let params = SnapshotImportParams { path: absolute(at)?, session, op: operation_id() };
+    let called = between.is_some().then(|| "the standard input".to_owned());
+    let params = SnapshotImportParams { path: absolute(at)?, called, session, op: operation_id() };
     let raw = context.call::<SnapshotImport>(&params)?;
     context.deliver::<SnapshotImport>(&raw, |done| clean(&done.snapshot.name), imported)
 }

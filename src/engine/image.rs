@@ -44,6 +44,8 @@ pub struct CommitSpec {
     pub creator: Option<By>,
     /// The snapshot that the files came from, for the label.
     pub parent: Option<String>,
+    /// Whether the session is saved to it, and its container rests.
+    pub saves: bool,
 }
 
 /// A path at which a sandbox differs from its image.

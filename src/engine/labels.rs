@@ -93,6 +93,10 @@ pub const SNAPSHOT_PARENT: &str = "dev.abx.snapshot.parent";
 /// Size of the image below its own layer, in bytes.
 pub const SNAPSHOT_BASE_BYTES: &str = "dev.abx.snapshot.base_bytes";
 
+/// When the container ended whose files it has, by the engine's clock and in milliseconds, where its session was saved to it:
+/// as long as that is so, the container has not run since.
+pub const SNAPSHOT_ENDED_AT: &str = "dev.abx.snapshot.ended_at";
+
 /// Repository of snapshots' tags.
 pub const SNAPSHOT_REPOSITORY: &str = "abx-snapshot";
 
@@ -151,9 +155,13 @@ pub fn of_session(spec: &CreateSpec) -> BTreeMap<String, String> {
     session(spec).into_iter().filter(|(key, _)| key.starts_with(SESSION_PREFIX)).collect()
 }
 
-/// The labels of a snapshot's image, which stands on one of this size. Labels of the container that are not named here
-/// stay.
-pub fn snapshot(spec: &CommitSpec, base_bytes: Option<u64>) -> BTreeMap<String, String> {
+/// The labels of a snapshot's image, which stands on one of this size, and is of a container that ended then. Labels of the
+/// container that are not named here stay.
+pub fn snapshot(
+    spec: &CommitSpec,
+    base_bytes: Option<u64>,
+    ended_at_ms: Option<i64>,
+) -> BTreeMap<String, String> {
     let creator = spec.creator.as_ref();
     let number = |n: Option<u64>| n.map(|n| n.to_string()).unwrap_or_default();
     [
@@ -167,6 +175,7 @@ pub fn snapshot(spec: &CommitSpec, base_bytes: Option<u64>) -> BTreeMap<String, 
         (SNAPSHOT_CREATOR_PID, number(creator.and_then(|by| by.pid).map(u64::from))),
         (SNAPSHOT_PARENT, spec.parent.clone().unwrap_or_default()),
         (SNAPSHOT_BASE_BYTES, number(base_bytes)),
+        (SNAPSHOT_ENDED_AT, ended_at_ms.filter(|_| spec.saves).map(|ms| ms.to_string()).unwrap_or_default()),
         (SESSION_ID, spec.session.to_string()),
         (SESSION_NAME, spec.session_name.clone()),
         (SESSION_HOME, String::new()),
@@ -252,6 +261,11 @@ pub fn rebuild_snapshot(image: &Image) -> Option<Snapshot> {
 pub fn own_bytes(image: &Image) -> Option<u64> {
     let base: u64 = image.labels.get(SNAPSHOT_BASE_BYTES)?.parse().ok()?;
     Some(image.size_bytes.saturating_sub(base))
+}
+
+/// When the container ended that was saved to a snapshot; none where none was.
+pub fn ended_at(image: &Image) -> Option<i64> {
+    image.labels.get(SNAPSHOT_ENDED_AT)?.parse().ok()
 }
 
 /// The first 48 bits of a UUIDv7: milliseconds since 1970-01-01 UTC.

@@ -9,7 +9,7 @@ use crate::support::World;
 
 /// Sessions of every kind.
 fn fill(world: &World) {
-    for name in ["runs", "stopped", "saved", "old", "kept"] {
+    for name in ["runs", "stopped", "saved", "rests", "old", "kept"] {
         let params = json!({
             "name": name, "image": crate::support::engine::busybox_image(),
             "env": {"TOKEN": "s3cret"}, "metadata": {"team": "x"}, "timeout_ms": 3_600_000, "idle_ms": 1_800_000,
@@ -18,6 +18,7 @@ fn fill(world: &World) {
         world.sh(name, "echo kept > /root/file");
     }
     world.call("session.stop", json!({"name": "stopped"}));
+    world.call("session.save", json!({"name": "rests"}));
     world.call("session.save", json!({"name": "saved"}));
     let container = world.field("saved", "sandbox_id");
     crate::support::engine::docker(&["rm", "-fv", container.as_str().expect("an id")]);
@@ -41,16 +42,20 @@ fn check(world: &World, damaged: bool) {
         String::from_utf8_lossy(&listed.stdout).into_owned(),
         String::from_utf8_lossy(&listed.stderr).into_owned(),
     );
-    for name in ["runs", "stopped", "saved", "new"] {
+    for name in ["runs", "stopped", "saved", "rests", "new"] {
         assert!(out.contains(name), "{name}: {out}");
     }
     assert_eq!(err.contains("is kept as"), damaged, "{err}");
     assert!(err.contains("environment") && err.contains("lost"), "{err}");
     assert!(world.run(&["ls"]).stderr.is_empty(), "it is said once");
     assert!(world.text(&["daemon", "status"]).contains("came back from the labels"));
-    for (name, status) in
-        [("runs", "running"), ("stopped", "stopped"), ("saved", "saved"), ("new", "running")]
-    {
+    for (name, status) in [
+        ("runs", "running"),
+        ("stopped", "stopped"),
+        ("saved", "saved"),
+        ("rests", "saved"),
+        ("new", "running"),
+    ] {
         let row = world.call("session.get", json!({"name": name}));
         assert_eq!(row["status"], status, "{name}");
         assert_eq!(
@@ -64,7 +69,7 @@ fn check(world: &World, damaged: bool) {
         assert_eq!(world.sh(name, "echo $TOKEN")["stdout"], "\n", "no value is in a label");
     }
     let snapshots = world.call("snapshot.list", json!({}));
-    assert_eq!(snapshots.as_array().map(Vec::len), Some(2), "{snapshots}");
+    assert_eq!(snapshots.as_array().map(Vec::len), Some(3), "{snapshots}");
     let kinds = world.call("event.list", json!({"kinds": ["session.rebuilt"]}));
     assert!(kinds.as_array().is_some_and(|all| all.len() >= 4), "{kinds}");
     assert!(world.home.log().contains("made a row again from its container's labels"));
@@ -113,7 +118,7 @@ fn a_copy_of_the_table_brings_the_environment_back_too() {
     assert_eq!(replaced[0]["data"]["copy"], "sessions-20260201-093000-v1.db");
     assert_eq!(
         world.call("session.list", json!({})).as_array().map(Vec::len),
-        Some(4),
+        Some(5),
         "none is deleted twice"
     );
     assert_eq!(world.field("saved", "status"), "saved");

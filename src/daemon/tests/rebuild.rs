@@ -233,6 +233,38 @@ async fn a_row_of_a_copy_ends_nothing_at_once_either() {
 }
 
 #[tokio::test]
+async fn what_was_saved_is_saved_again_unless_it_ran_since() {
+    let world = World::new();
+    for name in ["saved", "twice", "ran", "kept", "runs"] {
+        world.start(name).await.expect("starts");
+    }
+    for name in ["saved", "twice", "ran"] {
+        world.save(name).await.expect("saves");
+    }
+    let naming = Naming { name: Some("last".to_owned()), ..Naming::default() };
+    world.driver.save("twice", naming, false, Report::default()).await.expect("saves");
+    // Their containers end at another moment.
+    tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    world.resume("ran").await.expect("resumes");
+    world.stop("ran").await.expect("stops");
+    world.save_running("kept").await.expect("saves");
+    world.stop("kept").await.expect("stops");
+    world.save_running("runs").await.expect("saves");
+    let world = world.lose_table().await;
+    world.driver.compare_all(false).await.expect("compares");
+    let all = ["saved", "twice", "ran", "kept", "runs"].map(|name| world.status(name));
+    let want = [Status::Saved, Status::Saved, Status::Stopped, Status::Stopped, Status::Running];
+    assert_eq!(all, want);
+    let base = world.driver.base(&world.row("twice")).await.expect("reads");
+    assert_eq!(base.as_deref(), Some("last"), "what it was saved to last");
+    world.assert_explained();
+    for name in ["saved", "twice"] {
+        world.resume(name).await.expect("resumes");
+        assert_eq!(world.row(name).snapshots, if name == "saved" { 1 } else { 2 }, "nothing was saved anew");
+    }
+}
+
+#[tokio::test]
 async fn what_is_kept_for_a_session_that_the_copy_does_not_know_stays() {
     let world = World::with_copies().await;
     world.start_with_key("early").await;

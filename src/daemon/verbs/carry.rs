@@ -222,12 +222,13 @@ impl Driver {
             note: snapshot.note.clone(),
             creator: snapshot.creator.clone(),
             parent: None,
+            saves: false,
         };
         let mut all: BTreeMap<String, String> = BTreeMap::new();
         if let Some(session) = &session {
             all.extend(labels::session(&self.create_spec(session, "")));
         }
-        all.extend(labels::snapshot(&spec, None));
+        all.extend(labels::snapshot(&spec, None, None));
         let reference = labels::snapshot_reference(&id);
         let stamp = Stamp { labels: all, reference: reference.clone() };
         Ok((stamp, Rows { snapshot, session, reference }))

@@ -211,7 +211,9 @@ impl Driver {
                     report.line(format!("saving {}", snapshot.name));
                     let excluded = self.0.engine.excluded(&id).await?;
                     fault::point("commit.before").await;
-                    let image = self.0.engine.commit(&self.commit_spec(held, snapshot, &id)).await?;
+                    let spec = self.commit_spec(held, snapshot, &id);
+                    let spec = CommitSpec { saves: plan.ends_in == Status::Saved, ..spec };
+                    let image = self.0.engine.commit(&spec).await?;
                     fault::point("commit.after").await;
                     made = Some((image, excluded));
                 }
@@ -237,6 +239,7 @@ impl Driver {
             note: snapshot.note.clone(),
             creator: snapshot.creator.clone(),
             parent: snapshot.parent.clone(),
+            saves: false,
         }
     }
 

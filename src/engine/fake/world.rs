@@ -207,7 +207,8 @@ impl State {
         let sandbox = self.get(&spec.sandbox_id)?.clone();
         let base = self.images.get(&sandbox.image_id).map(|i| i.image.clone());
         let mut all = sandbox.labels;
-        all.extend(labels::snapshot(spec, base.as_ref().map(|base| base.size_bytes)));
+        let base_bytes = base.as_ref().map(|base| base.size_bytes);
+        all.extend(labels::snapshot(spec, base_bytes, sandbox.finished_at_ms));
         let id = self.add_image(&labels::snapshot_reference(&spec.snapshot), all);
         let stored = self.images.get_mut(&id).ok_or_else(|| no_image(&id))?;
         if let Some(base) = base {

@@ -57,12 +57,15 @@ fn pruning_leaves_the_way_back_and_the_engine_without_the_rest() {
     let done = world.text(&["snapshot", "prune", "a", "--keep", "1", "-y"]);
     assert_eq!(done, told.replace("would be ", ""));
     assert_eq!(world.text(&["-q", "snapshot", "list", "a"]), "three\n");
+    let refused = world.run(&["resume", "a", "--snapshot", "three", "--discard"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!((refused.status.code(), said.contains("iscard")), (Some(4), false), "{said}");
     world.text(&["stop", "a"]);
     let back = world.run(&["resume", "a", "--snapshot", "three", "--discard"]);
     assert!(back.status.success());
     let said = String::from_utf8_lossy(&back.stderr);
     assert!(
-        said.contains("Discarding all files of session 'a' that no snapshot holds (the newest: three)."),
+        said.contains("Discarded all files of session 'a' that no snapshot holds (the newest: three)."),
         "{said}"
     );
     assert_eq!(world.text(&["-q", "snapshot", "list", "a"]), "three\n", "nothing was saved first");

@@ -76,7 +76,13 @@ fn pruning_leaves_the_way_back_and_the_engine_without_the_rest() {
 #[test]
 fn an_exported_snapshot_comes_up_on_another_machine_as_it_was() {
     let (Some(here), Some(there)) = (World::new(), World::new()) else { return };
-    here.text(&["start", "a", "--image", &busybox_image(), "--meta", "team=x", "-e", "TOKEN=hunter2"]);
+    let port =
+        std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|free| free.local_addr()).expect("a port");
+    let fixed = format!("{}:81", port.port());
+    let own =
+        ["-p", "80", "-p", &fixed, "--timeout", "8h", "--idle", "1h", "--keep", "3", "--on-boot", "resume"];
+    let start = ["start", "a", "--image", &busybox_image(), "--meta", "team=x", "-e", "TOKEN=hunter2"];
+    here.text(&[&start[..], &own].concat());
     sh(&here, "echo kept > /root/file");
     here.text(&["save", "a", "--snapshot", "one", "--note", "a reason"]);
     let directory = tempfile::tempdir().expect("a directory");
@@ -93,17 +99,27 @@ fn an_exported_snapshot_comes_up_on_another_machine_as_it_was() {
     assert_eq!(said, "Snapshot 'one' imported as session 'b'.\nResume with: abx resume b\n");
     let list = there.text(&["snapshot", "list", "b"]);
     assert!(list.contains("one ") && list.ends_with("a reason\n"), "{list}");
+    let row = there.call("session.get", json!({"name": "b"}));
+    let times = [&row["timeout_ms"], &row["idle_ms"], &row["keep"], &row["on_boot"]];
+    assert_eq!(times, [&json!(28_800_000), &json!(3_600_000), &json!(3), &json!("resume")]);
+    let ports = json!([
+        {"container": 80, "host": null, "protocol": "tcp"}, {"container": 81, "host": port.port(), "protocol": "tcp"},
+    ]);
+    assert_eq!(row["ports"], ports);
     there.text(&["resume", "b"]);
+    assert_eq!(there.field("b", "ports")[1]["host"], port.port());
     assert_eq!(there.text(&["exec", "b", "--", "cat", "/root/file"]), "kept\n");
     assert!(there.text(&["get", "b"]).contains("team=x"));
     // Without a session, and beside the first.
     assert_eq!(there.text(&["snapshot", "import", path]), "Snapshot 'one-2' imported.\n");
+    there.text(&["snapshot", "import", path, "--session", "second"]);
+    assert_eq!(there.field("second", "ports")[1]["host"], json!(null), "b has it");
 
     std::fs::write(&file, &bytes[..bytes.len() / 2]).expect("cut off");
     let refused = there.run(&["snapshot", "import", path, "--session", "c"]);
     assert_ne!(refused.status.code(), Some(0));
     assert_eq!(there.run(&["get", "c"]).status.code(), Some(3), "nothing of it is kept");
-    assert_eq!(there.text(&["-q", "snapshot", "list"]).lines().count(), 2);
+    assert_eq!(there.text(&["-q", "snapshot", "list"]).lines().count(), 3);
 }
 
 #[test]

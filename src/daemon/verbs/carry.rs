@@ -28,7 +28,7 @@ use crate::engine::{CommitSpec, EngineError, labels};
 use crate::fault;
 use crate::model::event::By;
 use crate::model::id::{SessionId, SessionName, SnapshotId};
-use crate::model::session::{Excluded, Session, Snapshot, SnapshotState, Status};
+use crate::model::session::{Excluded, Port, Session, Snapshot, SnapshotState, Status};
 use crate::proto::errors::Kind;
 use crate::proto::sessions::StartParams;
 use crate::proto::snapshots::{SnapshotExportParams, SnapshotImportParams};
@@ -43,6 +43,8 @@ const CHUNK_BYTES: usize = 256 * 1024;
 const MAX_NOTE_CHARS: usize = 1024;
 /// Most things that a file may say its snapshot does not hold, and the longest of them, in characters.
 const MAX_EXCLUDED: (usize, usize) = (256, 4096);
+/// Most ports that are taken from a file.
+const MAX_PORTS: usize = 256;
 /// Longest user's name that is taken from a file, in characters.
 const MAX_USER_CHARS: usize = 64;
 
@@ -244,6 +246,12 @@ impl Driver {
             image: origin.image.clone(),
             metadata: origin.metadata.clone(),
             limits: origin.limits.clone(),
+            ports: origin.ports.iter().take(MAX_PORTS).map(|port| self.free_port(port)).collect(),
+            timeout_ms: origin.timeout_ms,
+            idle_ms: origin.idle_ms,
+            idle_action: origin.idle_action.clone(),
+            on_boot: origin.on_boot.clone(),
+            keep: origin.keep,
             network: origin.network.as_deref().map(types::Network::from_word),
             // A file gives no rights: more than the usual must be asked for here.
             profile: Some(match origin.profile.as_deref() {
@@ -261,6 +269,13 @@ impl Driver {
         row.operation = None;
         row.status = Status::Saved;
         Ok(row)
+    }
+
+    /// A port that a file asks for: with one of the host that no session here asks for itself, else with a free one.
+    fn free_port(&self, port: &types::Port) -> types::Port {
+        let same = |other: &Port| other.fixed && (other.host, &other.protocol) == (port.host, &port.protocol);
+        let taken = self.sessions().iter().any(|session| session.spec.ports.iter().any(same));
+        types::Port { host: port.host.filter(|_| !taken), ..port.clone() }
     }
 
     /// Puts in the table what was loaded; of what cannot be kept nothing stays.
@@ -309,9 +324,25 @@ fn origin(session: &Session) -> Origin {
         network: Some(wire.network.as_str().to_owned()),
         profile: Some(wire.profile.as_str().to_owned()),
         limits: wire.limits,
+        ports: wire.ports.into_iter().zip(&session.spec.ports).map(asked_for).collect(),
+        timeout_ms: or_never(wire.timeout_ms),
+        idle_ms: or_never(wire.idle_ms),
+        idle_action: wire.idle_action,
+        on_boot: wire.on_boot,
+        keep: Some(wire.keep.unwrap_or(0)),
         metadata: wire.metadata,
         env: wire.env.into_keys().collect(),
     }
+}
+
+/// A time with a word for never: what is not said would be the template's.
+fn or_never(ms: Option<u64>) -> Option<u64> {
+    Some(ms.unwrap_or(0))
+}
+
+/// A port as it was asked for: one of the host that the engine chose was this machine's.
+fn asked_for((wire, port): (types::Port, &Port)) -> types::Port {
+    types::Port { host: wire.host.filter(|_| port.fixed), ..wire }
 }
 
 fn snapshot_from(

@@ -67,7 +67,7 @@ fn read(module: &mut Module) {
 
 fn power(module: &mut Module) {
     later::<SessionStart, _, _>(module, |asked, app, extensions| async move {
-        let report = report(&app, Some(&asked.name), asked.op.clone(), &extensions);
+        let report = report(&app, Some(&asked.name), asked.op.clone(), &extensions)?;
         Ok(encoded(&app, &app.driver.start(asked, report).await?))
     });
     later::<SessionStop, _, _>(module, |asked, app, _| async move {
@@ -75,11 +75,11 @@ fn power(module: &mut Module) {
         Ok(encoded(&app, &app.driver.stop(&asked.name, grace, Reason::User).await?))
     });
     later::<SessionResume, _, _>(module, |asked, app, extensions| async move {
-        let report = report(&app, Some(&asked.name), asked.op, &extensions);
+        let report = report(&app, Some(&asked.name), asked.op, &extensions)?;
         Ok(encoded(&app, &app.driver.resume(&asked.name, way(asked.snapshot, asked.discard)?, report).await?))
     });
     later::<SessionConnect, _, _>(module, |asked, app, extensions| async move {
-        let report = report(&app, Some(&asked.name), asked.op, &extensions);
+        let report = report(&app, Some(&asked.name), asked.op, &extensions)?;
         let wanted = Use { session: asked.name, resume: asked.resume, report };
         Ok(encoded(&app, &app.driver.connect(wanted).await?))
     });
@@ -102,7 +102,7 @@ fn way(snapshot: Option<String>, discard: bool) -> Result<Way, Failure> {
 
 fn files(module: &mut Module) {
     later::<SessionSave, _, _>(module, |asked, app, extensions| async move {
-        let report = report(&app, Some(&asked.name), asked.op, &extensions);
+        let report = report(&app, Some(&asked.name), asked.op, &extensions)?;
         let naming = Naming { name: asked.snapshot, note: asked.note, ..Naming::default() };
         let saved = app.driver.save(&asked.name, naming, asked.keep_running, report).await?;
         Ok(SaveResult {
@@ -112,7 +112,7 @@ fn files(module: &mut Module) {
         })
     });
     later::<SessionFork, _, _>(module, |asked, app, extensions| async move {
-        let report = report(&app, Some(&asked.name), asked.op.clone(), &extensions);
+        let report = report(&app, Some(&asked.name), asked.op.clone(), &extensions)?;
         Ok(encoded(&app, &app.driver.fork(asked, report).await?))
     });
     later::<SessionDelete, _, _>(module, |asked, app, _| async move {
@@ -131,7 +131,7 @@ fn rows(module: &mut Module) {
         Ok(encoded(&app, &app.driver.adopt(asked).await?))
     });
     later::<SessionImport, _, _>(module, |asked, app, extensions| async move {
-        let report = report(&app, None, asked.op, &extensions);
+        let report = report(&app, None, asked.op, &extensions)?;
         app.driver.import(asked.rows, report).await
     });
 }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use unicode_width::UnicodeWidthStr;
 
 use super::output::clean;
+use crate::config::size;
 use crate::proto::execs::ExecInfo;
 use crate::proto::terminals::TerminalInfo;
 use crate::proto::types::{IdleAction, Mount, Session, Snapshot};
@@ -105,7 +106,7 @@ pub(crate) fn snapshots(list: &[Snapshot]) -> String {
             clean(&snapshot.name),
             clean(&snapshot.session),
             seconds(&snapshot.created_at),
-            snapshot.own_bytes.map_or_else(|| "-".to_owned(), bytes),
+            snapshot.own_bytes.map_or_else(|| "-".to_owned(), size),
             clean(snapshot.note.as_deref().unwrap_or_default()),
         ]
     });
@@ -278,7 +279,7 @@ pub(crate) fn details(session: &Session, now: Timestamp) -> String {
         add("port", Some(format!("{host} -> {}/{}", port.container, port.protocol)));
     }
     add("cpus", session.limits.cpus.map(|n| n.to_string()));
-    add("memory", session.limits.memory_bytes.map(bytes));
+    add("memory", session.limits.memory_bytes.map(size));
     add("pids", session.limits.pids.map(|n| n.to_string()));
     add("network", Some(session.network.as_str().to_owned()));
     add("profile", Some(session.profile.as_str().to_owned()));
@@ -320,21 +321,6 @@ fn short(seconds: i64) -> String {
 /// A length of time as it would be typed.
 fn length(ms: u64) -> String {
     humantime::format_duration(std::time::Duration::from_millis(ms)).to_string()
-}
-
-/// A size in the unit that suits it.
-pub(crate) fn bytes(count: u64) -> String {
-    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-    if count < 1024 {
-        return format!("{count} B");
-    }
-    let mut unit = 0;
-    let mut tenths = u128::from(count) * 10 / 1024;
-    while tenths >= 10_240 && unit + 1 < UNITS.len() {
-        tenths /= 1024;
-        unit += 1;
-    }
-    format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
 }
 
 fn idle(session: &Session, ms: u64) -> String {

@@ -28,6 +28,7 @@ impl Driver {
                 .map(|id| format!("{}:{id}", labels::SNAPSHOT_REPOSITORY))
                 .collect(),
             layers: self.layers_of_sessions().await?,
+            space: Some(self.space().await?),
         })
     }
 

@@ -21,6 +21,7 @@ use super::files::Copies;
 use super::guests::{self, Guests};
 use super::idle::Looking;
 use super::rebuild::Rebuilt;
+use super::room::Pending;
 use super::usage::Usage;
 use crate::config::Config;
 use crate::engine::labels::{REPLACED, SESSION_ID};
@@ -59,6 +60,8 @@ pub(super) struct Inner {
     pub(super) rebuilt: Rebuilt,
     /// What containers that were taken over cannot say themselves.
     pub(super) adopted: Adopted,
+    /// Snapshots that are being made, by what they take.
+    pub(super) pending: Pending,
     /// Wakes the timer when a deadline may have changed.
     pub(super) deadlines: Notify,
     /// Wakes the watcher to compare every row with the engine.
@@ -166,6 +169,7 @@ impl Driver {
             keys: Keys::default(),
             rebuilt: Rebuilt::default(),
             adopted: Adopted::open(home),
+            pending: Pending::default(),
             deadlines: Notify::new(),
             compare: Notify::new(),
             away: AtomicBool::new(false),

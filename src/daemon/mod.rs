@@ -36,6 +36,7 @@ pub mod progress;
 mod rebuild;
 mod recovery;
 pub mod resolve;
+mod room;
 pub mod rpc;
 mod services;
 pub mod shutdown;

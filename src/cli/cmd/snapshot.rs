@@ -7,6 +7,7 @@ use crate::cli::context::{Context, can_ask, understand};
 use crate::cli::failure::Failure;
 use crate::cli::output::clean;
 use crate::cli::table;
+use crate::config::size;
 use crate::proto::methods::{SnapshotDelete, SnapshotDiff, SnapshotList, SnapshotPrune};
 use crate::proto::snapshots::{
     PathChange, PathDifference, SnapshotDeleteParams, SnapshotDiffParams, SnapshotDiffResult,
@@ -94,7 +95,7 @@ fn pruned(result: &SnapshotPruneResult) -> String {
         result.snapshots.iter().map(|s| format!("Snapshot '{}' {done}deleted.", clean(&s.name))).collect();
     text.push(match result.snapshots.len() {
         0 => "No snapshot is too many.".to_owned(),
-        _ => format!("{} {done}freed.", table::bytes(result.freed_bytes)),
+        _ => format!("{} {done}freed.", size(result.freed_bytes)),
     });
     text.join("\n")
 }

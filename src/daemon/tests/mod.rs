@@ -15,6 +15,7 @@ mod lifecycle;
 mod orphans;
 mod rebuild;
 mod recovery;
+mod room;
 mod snapshots;
 mod streams;
 mod tables;

@@ -96,6 +96,7 @@ impl Driver {
         report: &Report,
     ) -> Result<Arc<Snapshot>, Failure> {
         let reason = naming.reason.unwrap_or(Reason::User);
+        let _room = self.reserve(&held.session).await?;
         let snapshot = self.intend_snapshot(held, plan, naming).await?;
         let done = self.carry_out(held, plan, &snapshot, report).await;
         let (image, excluded) = self.or_settle(held, done, "save").await?;

@@ -8,7 +8,7 @@ use crate::cli::cmd::session::quoted;
 use crate::cli::context::{Context, operation_id};
 use crate::cli::failure::Failure;
 use crate::cli::output::{clean, raw_stdout};
-use crate::cli::table;
+use crate::config;
 use crate::proto::methods::{SnapshotExport, SnapshotImport};
 use crate::proto::snapshots::{SnapshotExportParams, SnapshotImportParams, SnapshotImportResult};
 
@@ -30,7 +30,7 @@ pub(super) fn export(context: &Context, snapshot: String, file: &Path) -> Result
         &raw,
         |done| clean(&done.path),
         |done| {
-            let size = table::bytes(done.size_bytes);
+            let size = config::size(done.size_bytes);
             format!("Snapshot '{}' exported to {} ({size}).", clean(&done.snapshot), clean(&done.path))
         },
     )

@@ -10,7 +10,7 @@ use super::output::clean;
 use crate::config::size;
 use crate::proto::execs::ExecInfo;
 use crate::proto::terminals::TerminalInfo;
-use crate::proto::types::{IdleAction, Mount, Session, Snapshot};
+use crate::proto::types::{Excluded, IdleAction, Mount, Session, Snapshot};
 
 /// What a line of `list` shows of a session. The rest of it is skipped, not read: for a hundred sessions that is a good
 /// part of the whole command.
@@ -96,28 +96,58 @@ fn columns() -> [Column; 5] {
     ]
 }
 
+const NO_SNAPSHOTS: &str = "No snapshots found.";
+
 /// The table of `snapshot list`.
 pub(crate) fn snapshots(list: &[Snapshot]) -> String {
     if list.is_empty() {
-        return "No snapshots found.".to_owned();
+        return NO_SNAPSHOTS.to_owned();
     }
+    let [name, session, created, size] = snapshot_columns();
     let rows = list.iter().map(|snapshot| {
-        [
-            clean(&snapshot.name),
-            clean(&snapshot.session),
-            seconds(&snapshot.created_at),
-            snapshot.own_bytes.map_or_else(|| "-".to_owned(), size),
-            clean(snapshot.note.as_deref().unwrap_or_default()),
-        ]
+        let [name, session, created, size] = snapshot_cells(snapshot);
+        [name, session, created, size, clean(snapshot.note.as_deref().unwrap_or_default())]
     });
-    let columns = [
+    aligned([name, session, created, size, Column::left("NOTE", 0)], rows)
+}
+
+/// The table of `snapshot list -o wide`.
+pub(crate) fn wide_snapshots(list: &[Snapshot]) -> String {
+    if list.is_empty() {
+        return NO_SNAPSHOTS.to_owned();
+    }
+    let [name, session, created, size] = snapshot_columns();
+    let rows = list.iter().map(|snapshot| {
+        let [name, session, created, size] = snapshot_cells(snapshot);
+        let note = clean(snapshot.note.as_deref().unwrap_or_default());
+        [name, session, created, size, note, excluded(snapshot)]
+    });
+    let [note, missing] = [Column::left("NOTE", 20), Column::left("NOT IN IT", 0)];
+    aligned([name, session, created, size, note, missing], rows)
+}
+
+fn snapshot_cells(snapshot: &Snapshot) -> [String; 4] {
+    [
+        clean(&snapshot.name),
+        clean(&snapshot.session),
+        seconds(&snapshot.created_at),
+        snapshot.own_bytes.map_or_else(|| "-".to_owned(), size),
+    ]
+}
+
+fn snapshot_columns() -> [Column; 4] {
+    [
         Column::left("NAME", 28),
         Column::left("SESSION", 20),
         Column::left("CREATED", 20),
         Column::right("SIZE", 9),
-        Column::left("NOTE", 0),
-    ];
-    aligned(columns, rows)
+    ]
+}
+
+/// What a snapshot does not hold, as one line.
+pub(crate) fn excluded(snapshot: &Snapshot) -> String {
+    let one = |e: &Excluded| format!("{} {}", clean(&e.kind), clean(&e.target));
+    snapshot.excluded.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// The table of `exec list`.

@@ -122,13 +122,15 @@ pub(super) struct Held {
     pub(super) session: Arc<Session>,
     /// Whether this operation has asked the engine to make a container.
     pub(super) asked: bool,
+    /// What its user should know of the container that was made.
+    pub(super) warnings: Vec<String>,
     _turn: OwnedMutexGuard<()>,
 }
 
 impl Held {
     /// A row together with the turn that was taken before it existed.
     pub(super) fn new(session: Arc<Session>, turn: OwnedMutexGuard<()>) -> Self {
-        Self { session, asked: false, _turn: turn }
+        Self { session, asked: false, warnings: Vec::new(), _turn: turn }
     }
 }
 

@@ -22,6 +22,7 @@ pub mod failure;
 pub mod feed;
 pub mod files;
 pub mod framing;
+mod gaps;
 pub mod guests;
 mod halves;
 pub mod handover;

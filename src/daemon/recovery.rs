@@ -180,6 +180,7 @@ impl Driver {
                     image_id: image.id.clone(),
                     size_bytes: image.size_bytes,
                     own_bytes: labels::own_bytes(image),
+                    excluded: labels::excluded(image),
                     state: SnapshotState::Ready,
                     ..snapshot.clone()
                 };

@@ -317,6 +317,10 @@ impl Engine for DockerEngine {
         disk::of(&self.link).await
     }
 
+    async fn volume_made(&self, name: &str) -> Result<Option<String>, EngineError> {
+        disk::volume_made(&self.link, name).await
+    }
+
     async fn cpu_time(&self, id: &str) -> Result<Duration, EngineError> {
         self.cpu_used(id).await
     }

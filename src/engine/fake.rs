@@ -244,6 +244,10 @@ impl Engine for FakeEngine {
         self.call("disk", "", |state| Ok(state.disk.clone())).await
     }
 
+    async fn volume_made(&self, name: &str) -> Result<Option<String>, EngineError> {
+        self.call("volume_made", name, |state| Ok(state.volumes.get(name).cloned())).await
+    }
+
     async fn cpu_time(&self, id: &str) -> Result<Duration, EngineError> {
         self.call("cpu_time", id, |state| {
             state.get(id)?;

@@ -15,7 +15,7 @@ use crate::model::id::{SANDBOX_PREFIX, SessionId, SessionName, SnapshotId, Times
 use crate::model::idle::IdleAction;
 use crate::model::reconcile::OnBoot;
 use crate::model::session::{
-    Limits, Network, Port, Profile, Runtime, Session, Snapshot, SnapshotState, Spec, Status,
+    Excluded, Limits, Network, Port, Profile, Runtime, Session, Snapshot, SnapshotState, Spec, Status,
 };
 
 /// Session id.
@@ -97,6 +97,9 @@ pub const SNAPSHOT_BASE_BYTES: &str = "dev.abx.snapshot.base_bytes";
 /// as long as that is so, the container has not run since.
 pub const SNAPSHOT_ENDED_AT: &str = "dev.abx.snapshot.ended_at";
 
+/// JSON array of what it does not hold.
+pub const SNAPSHOT_EXCLUDED: &str = "dev.abx.snapshot.excluded";
+
 /// Repository of snapshots' tags.
 pub const SNAPSHOT_REPOSITORY: &str = "abx-snapshot";
 
@@ -175,6 +178,7 @@ pub fn snapshot(
         (SNAPSHOT_CREATOR_PID, number(creator.and_then(|by| by.pid).map(u64::from))),
         (SNAPSHOT_PARENT, spec.parent.clone().unwrap_or_default()),
         (SNAPSHOT_BASE_BYTES, number(base_bytes)),
+        (SNAPSHOT_EXCLUDED, Value::Array(spec.excluded.iter().map(excluded_to_json).collect()).to_string()),
         (SNAPSHOT_ENDED_AT, ended_at_ms.filter(|_| spec.saves).map(|ms| ms.to_string()).unwrap_or_default()),
         (SESSION_ID, spec.session.to_string()),
         (SESSION_NAME, spec.session_name.clone()),
@@ -252,9 +256,25 @@ pub fn rebuild_snapshot(image: &Image) -> Option<Snapshot> {
         parent: text(SNAPSHOT_PARENT),
         size_bytes: image.size_bytes,
         own_bytes: own_bytes(image),
-        excluded: Vec::new(),
+        excluded: excluded(image),
         state: SnapshotState::Ready,
     })
+}
+
+/// What a snapshot does not hold, as far as its image's labels tell.
+pub fn excluded(image: &Image) -> Vec<Excluded> {
+    let text = image.labels.get(SNAPSHOT_EXCLUDED);
+    let list = text.and_then(|text| serde_json::from_str::<Vec<Value>>(text).ok()).unwrap_or_default();
+    list.iter().filter_map(excluded_from_json).collect()
+}
+
+fn excluded_to_json(excluded: &Excluded) -> Value {
+    json!({"kind": excluded.kind, "target": excluded.target, "mark": excluded.mark})
+}
+
+fn excluded_from_json(value: &Value) -> Option<Excluded> {
+    let mark = value["mark"].as_str().map(str::to_owned);
+    Some(Excluded { mark, ..Excluded::new(value["kind"].as_str()?, value["target"].as_str()?) })
 }
 
 /// What of a snapshot's image no other image below it has; none where its labels do not tell.

@@ -342,6 +342,9 @@ pub trait Engine: Send + Sync {
     /// The disk on which the engine keeps sandboxes and images; none where it is not this machine's.
     async fn disk(&self) -> Result<Option<Disk>, EngineError>;
 
+    /// When a volume was made, which tells it from others of its name; none if it is not there.
+    async fn volume_made(&self, name: &str) -> Result<Option<String>, EngineError>;
+
     /// The CPU time that its processes have used since it came up.
     async fn cpu_time(&self, id: &str) -> Result<Duration, EngineError>;
 

@@ -14,7 +14,7 @@ pub(super) const FORMAT: u32 = MIGRATIONS.len() as u32;
 /// Each brings a table of format `index` to `index + 1`, in one transaction. An entry that was released never
 /// changes: tables out there were made by it.
 pub(super) const MIGRATIONS: &[&str] =
-    &[V1, V2, V3, V4, V5, V6, SNAPSHOT_CREATOR, SESSION_KEEP, IDLE_ACTION, ON_BOOT, MAIN_OVER];
+    &[V1, V2, V3, V4, V5, V6, SNAPSHOT_CREATOR, SESSION_KEEP, IDLE_ACTION, ON_BOOT, MAIN_OVER, EXCLUDED_MARK];
 
 /// How long a connection waits for another process's lock before it answers `Busy`. Only a stray SQLite shell can
 /// hold one, and such a statement is short.
@@ -190,6 +190,9 @@ const MAIN_OVER: &str = "
 ALTER TABLE sessions ADD COLUMN main_over INTEGER NOT NULL DEFAULT 0 CHECK (main_over IN (0, 1));
 UPDATE sessions SET main_over = 1 WHERE attention_source = 'ended';
 ";
+
+/// Which of its kind it was that a snapshot does not hold.
+const EXCLUDED_MARK: &str = "ALTER TABLE snapshot_excluded ADD COLUMN mark TEXT;";
 
 /// Sets what every connection needs, whether it reads or writes: `wait` is its patience with locks. Touches no file.
 pub(super) fn configure(conn: &Connection, wait: Duration) -> rusqlite::Result<()> {

@@ -203,6 +203,7 @@ impl TestHome {
             creator: None,
             parent: None,
             note: Some("a note".to_owned()),
+            excluded: Vec::new(),
             saves: false,
         }
     }

@@ -118,7 +118,11 @@ fn show<M: Method<Result = Session>>(
     text: impl FnOnce(&Session) -> String,
 ) -> Result<(), Failure> {
     let raw = context.call::<M>(params)?;
-    context.deliver::<M>(&raw, |s| clean(&s.name), text)
+    context.deliver::<M>(&raw, |s| clean(&s.name), text)?;
+    for warning in understand::<M>(&raw)?.warnings {
+        context.output.note(&format!("Warning: {}", clean(&warning)));
+    }
+    Ok(())
 }
 
 /// As [`show`], but under `--json` the document is the caller's to print.
@@ -219,11 +223,8 @@ fn save(context: &Context, args: SaveArgs) -> Result<(), Failure> {
         let names: Vec<String> = pruned.iter().map(|name| clean(name)).collect();
         context.output.note(&format!("Snapshots deleted: {}", names.join(", ")));
     }
-    let missing = snapshot.excluded;
-    if !missing.is_empty() {
-        let missing: Vec<String> =
-            missing.iter().map(|e| format!("{} {}", clean(&e.kind), clean(&e.target))).collect();
-        context.output.note(&format!("Not in the snapshot: {}", missing.join(", ")));
+    if !snapshot.excluded.is_empty() {
+        context.output.note(&format!("Not in the snapshot: {}", table::excluded(&snapshot)));
     }
     Ok(())
 }

@@ -17,12 +17,12 @@ use crate::proto::snapshots::{
 /// Runs a snapshot verb.
 pub(crate) fn run(context: &Context, verb: SnapshotCommand) -> Result<u8, Failure> {
     match verb {
-        SnapshotCommand::List { name } => {
+        SnapshotCommand::List { name, output } => {
             let raw = context.call::<SnapshotList>(&SnapshotListParams { name })?;
             context.deliver::<SnapshotList>(
                 &raw,
                 |list| lines(list.iter().map(|s| s.name.as_str())),
-                |list| table::snapshots(list),
+                |list| if output.is_some() { table::wide_snapshots(list) } else { table::snapshots(list) },
             )?;
         }
         SnapshotCommand::Delete { snapshot, yes } => {

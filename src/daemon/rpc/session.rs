@@ -9,6 +9,7 @@ use crate::daemon::awake::Use;
 use crate::daemon::driver::DEFAULT_GRACE;
 use crate::daemon::failure::{Failure, known};
 use crate::daemon::framing::Prepared;
+use crate::daemon::progress::Report;
 use crate::daemon::verbs::power::Way;
 use crate::daemon::verbs::save::Naming;
 use crate::model::attention::Attention;
@@ -32,6 +33,15 @@ pub(super) fn register(module: &mut Module) {
 
 fn encoded(app: &App, session: &Arc<Session>) -> Encoded {
     app.encoder.one(session, app.driver.count(), app.driver.idleness(session))
+}
+
+/// A session that was brought back, with what there was to warn of.
+fn brought(app: &App, session: &Arc<Session>, report: &Report) -> Encoded {
+    let warnings = report.warnings();
+    if warnings.is_empty() {
+        return encoded(app, session);
+    }
+    Encoded::warned(session, app.driver.idleness(session), warnings)
 }
 
 fn read(module: &mut Module) {
@@ -76,12 +86,14 @@ fn power(module: &mut Module) {
     });
     later::<SessionResume, _, _>(module, |asked, app, extensions| async move {
         let report = report(&app, Some(&asked.name), asked.op, &extensions)?;
-        Ok(encoded(&app, &app.driver.resume(&asked.name, way(asked.snapshot, asked.discard)?, report).await?))
+        let way = way(asked.snapshot, asked.discard)?;
+        let session = app.driver.resume(&asked.name, way, report.clone()).await?;
+        Ok(brought(&app, &session, &report))
     });
     later::<SessionConnect, _, _>(module, |asked, app, extensions| async move {
         let report = report(&app, Some(&asked.name), asked.op, &extensions)?;
-        let wanted = Use { session: asked.name, resume: asked.resume, report };
-        Ok(encoded(&app, &app.driver.connect(wanted).await?))
+        let wanted = Use { session: asked.name, resume: asked.resume, report: report.clone() };
+        Ok(brought(&app, &app.driver.connect(wanted).await?, &report))
     });
     later::<SessionPause, _, _>(module, |asked, app, _| async move {
         Ok(encoded(&app, &app.driver.pause(&asked.name).await?))
@@ -113,7 +125,7 @@ fn files(module: &mut Module) {
     });
     later::<SessionFork, _, _>(module, |asked, app, extensions| async move {
         let report = report(&app, Some(&asked.name), asked.op.clone(), &extensions)?;
-        Ok(encoded(&app, &app.driver.fork(asked, report).await?))
+        Ok(brought(&app, &app.driver.fork(asked, report.clone()).await?, &report))
     });
     later::<SessionDelete, _, _>(module, |asked, app, _| async move {
         app.driver.delete(&asked.name, asked.keep_snapshots).await

@@ -224,6 +224,7 @@ impl Driver {
             note: snapshot.note.clone(),
             creator: snapshot.creator.clone(),
             parent: None,
+            excluded: Vec::new(),
             saves: false,
         };
         let mut all: BTreeMap<String, String> = BTreeMap::new();
@@ -369,7 +370,7 @@ fn snapshot_from(
         size_bytes: 0,
         own_bytes: None,
         excluded: excluded
-            .map(|e| Excluded { kind: short(e.kind, MAX_USER_CHARS), target: short(e.target, longest) })
+            .map(|e| Excluded::new(short(e.kind, MAX_USER_CHARS), short(e.target, longest)))
             .collect(),
         state: SnapshotState::Ready,
     })

@@ -210,7 +210,12 @@ fn snapshot_row(entry: &TableSnapshot, images: &Images) -> Option<Snapshot> {
         session_name: wire.session.clone(),
         note: wire.note.clone(),
         parent: wire.parent.clone(),
-        excluded: excluded.map(|e| Excluded { kind: e.kind.clone(), target: e.target.clone() }).collect(),
+        // The image tells more of it, if it tells anything.
+        excluded: if made.excluded.is_empty() {
+            excluded.map(|e| Excluded::new(&e.kind, &e.target)).collect()
+        } else {
+            made.excluded
+        },
         created_at: parse_time("created_at", &wire.created_at).unwrap_or(made.created_at),
         creator: made.creator,
         image_id: image.id.clone(),

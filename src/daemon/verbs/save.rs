@@ -211,9 +211,11 @@ impl Driver {
                 Step::Snapshot => {
                     report.line(format!("saving {}", snapshot.name));
                     let excluded = self.0.engine.excluded(&id).await?;
+                    let excluded = self.marked(&held.session, excluded).await;
                     fault::point("commit.before").await;
                     let spec = self.commit_spec(held, snapshot, &id);
-                    let spec = CommitSpec { saves: plan.ends_in == Status::Saved, ..spec };
+                    let saves = plan.ends_in == Status::Saved;
+                    let spec = CommitSpec { saves, excluded: excluded.clone(), ..spec };
                     let image = self.0.engine.commit(&spec).await?;
                     fault::point("commit.after").await;
                     made = Some((image, excluded));
@@ -240,6 +242,7 @@ impl Driver {
             note: snapshot.note.clone(),
             creator: snapshot.creator.clone(),
             parent: snapshot.parent.clone(),
+            excluded: Vec::new(),
             saves: false,
         }
     }
@@ -295,6 +298,7 @@ impl Driver {
     }
 
     async fn make_from(&self, held: &mut Held, target: &Snapshot) -> Result<(), Failure> {
+        held.warnings = self.gaps(&held.session, target).await;
         let made = self.create_sandbox(held, &target.image_id).await?;
         self.remember_base(&held.session, &target.name).await?;
         let started = self.start_sandbox(&made.id).await?;

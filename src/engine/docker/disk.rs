@@ -1,4 +1,4 @@
-//! The disk on which the engine keeps its data, where that is this machine's.
+//! The disk on which the engine keeps its data, where that is this machine's, and the volumes there.
 
 use std::path::{Path, PathBuf};
 
@@ -6,6 +6,7 @@ use nix::sys::statvfs::statvfs;
 use nix::sys::utsname::uname;
 
 use super::link::{About, Link, ORDINARY};
+use super::snapshot::optional;
 use crate::engine::{Disk, EngineError};
 
 /// Asks for it.
@@ -19,6 +20,17 @@ pub(super) async fn of(link: &Link) -> Result<Option<Disk>, EngineError> {
     // A file system that hangs must not hold up who asks for others.
     let looked = tokio::task::spawn_blocking(move || look(Path::new(&root))).await;
     Ok(looked.unwrap_or_default())
+}
+
+/// When a volume was made; none if it is not there.
+pub(super) async fn volume_made(link: &Link, name: &str) -> Result<Option<String>, EngineError> {
+    let name = name.to_owned();
+    let found = link
+        .call("volume_made", ORDINARY, About::Nothing, |client| async move {
+            optional(client.docker.inspect_volume(&name).await)
+        })
+        .await?;
+    Ok(found.map(|volume| volume.created_at.map(|at| at.to_string()).unwrap_or_default()))
 }
 
 /// Whether an engine that says this of its machine is on ours: one in a virtual machine, or on another, has paths that are

@@ -233,7 +233,7 @@ pub(super) fn excluded(
     all.extend(tmpfs.into_iter().flat_map(HashMap::keys).map(|target| ("tmpfs", target.clone())));
     let programs: BTreeSet<String> = processes.map(programs).unwrap_or_default();
     all.extend(programs.into_iter().take(MAX_PROCESSES).map(|name| ("process", name)));
-    all.into_iter().map(|(kind, target)| Excluded { kind: kind.to_owned(), target }).collect()
+    all.into_iter().map(|(kind, target)| Excluded::new(kind, target)).collect()
 }
 
 /// The programs' names alone: their arguments may hold secrets.
@@ -323,7 +323,7 @@ mod tests {
         };
         let got = excluded(&ContainerInspectResponse::default(), Some(top));
         let want = ["curl", "node"];
-        let want = want.map(|name| Excluded { kind: "process".to_owned(), target: name.to_owned() });
+        let want = want.map(|name| Excluded::new("process", name));
         assert_eq!(got, want);
     }
 

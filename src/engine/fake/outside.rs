@@ -17,6 +17,11 @@ impl FakeEngine {
         }
     }
 
+    /// Lets the engine have a volume that was made at this time.
+    pub fn set_volume(&self, name: &str, made: &str) {
+        self.lock().volumes.insert(name.to_owned(), made.to_owned());
+    }
+
     /// Gives the engine a disk of this machine, with so much free.
     pub fn set_free(&self, bytes: u64) {
         self.lock().disk = Some(Disk { path: "/data".into(), free_bytes: bytes, total_bytes: u64::MAX });

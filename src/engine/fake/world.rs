@@ -33,6 +33,8 @@ pub(super) struct State {
     pub(super) listeners: Vec<mpsc::UnboundedSender<Result<Hint, EngineError>>>,
     pub(super) calls: Vec<String>,
     pub(super) takes_guests: bool,
+    /// When its volumes were made, by name.
+    pub(super) volumes: BTreeMap<String, String>,
     /// The disk that it has on this machine.
     pub(super) disk: Option<Disk>,
     /// The process that every main program is; that of the test if none.

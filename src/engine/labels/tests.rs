@@ -62,6 +62,7 @@ pub(in crate::engine) fn commit_spec(sandbox_id: &str) -> CommitSpec {
         note: None,
         creator: Some(By { client: "zed".to_owned(), pid: Some(7) }),
         parent: Some("a-20260131".to_owned()),
+        excluded: Vec::new(),
         saves: false,
     }
 }
@@ -126,9 +127,12 @@ fn a_snapshots_image_rebuilds_both_rows_and_is_no_sandbox_of_the_home() {
     assert_eq!((row.parent.as_deref(), row.own_bytes), (Some("a-20260131"), Some(2)));
     assert_eq!(row.created_at, Timestamp(0x0192_0000_0000));
     assert_eq!(ended_at(&image), None, "its session was not saved to it");
-    let saving = CommitSpec { saves: true, ..commit_spec("c1") };
+    let bind = Excluded { mark: Some("fs:1".to_owned()), ..Excluded::new("bind", "/w") };
+    let excluded = vec![bind, Excluded::new("process", "no\"de")];
+    let saving = CommitSpec { saves: true, excluded: excluded.clone(), ..commit_spec("c1") };
     let saved = Image { labels: snapshot(&saving, Some(3), Some(7)), ..image.clone() };
     assert_eq!(ended_at(&saved), Some(7));
+    assert_eq!(rebuild_snapshot(&saved).expect("a snapshot").excluded, excluded);
     let saved = rebuild_from_snapshot(&image).expect("a session");
     assert_eq!((saved.id, saved.status), (spec.session.id, Status::Saved));
 }

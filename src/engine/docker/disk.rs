@@ -11,14 +11,17 @@ use crate::engine::{Disk, EngineError};
 
 /// Asks for it.
 pub(super) async fn of(link: &Link) -> Result<Option<Disk>, EngineError> {
-    let info = link
-        .call("disk", ORDINARY, About::Nothing, |client| async move { client.docker.info().await })
-        .await?;
-    let Some(root) = info.docker_root_dir.filter(|_| is_ours(info.name, info.kernel_version)) else {
-        return Ok(None);
-    };
+    let asked = link.call("disk", ORDINARY, About::Nothing, |client| async move {
+        let ask = async {
+            let info = client.docker.info().await?;
+            let root = info.docker_root_dir.filter(|_| is_ours(info.name, info.kernel_version));
+            Ok(root.map(PathBuf::from))
+        };
+        client.root.get_or_try_init(|| ask).await.cloned()
+    });
+    let Some(root) = asked.await? else { return Ok(None) };
     // A file system that hangs must not hold up who asks for others.
-    let looked = tokio::task::spawn_blocking(move || look(Path::new(&root))).await;
+    let looked = tokio::task::spawn_blocking(move || look(&root)).await;
     Ok(looked.unwrap_or_default())
 }
 

@@ -11,7 +11,9 @@ use crate::engine::labels;
 use crate::engine::{EngineError, Image, Observed, RunState};
 use crate::model::id::{SessionId, SnapshotId};
 use crate::model::reconcile::{Change, Recovery, Seen, recover, settle};
-use crate::model::session::{EngineKind, Operation, Reason, Session, Snapshot, SnapshotState, Status};
+use crate::model::session::{
+    EngineKind, Operation, Reason, Runtime, Session, Snapshot, SnapshotState, Status,
+};
 use crate::proto::errors::Kind;
 
 /// What the model calls what the engine saw.
@@ -80,9 +82,10 @@ impl Driver {
             // What rested was idle for long, and begins anew.
             self.0.usage.touch(&held.session.id);
         }
+        let is_up = |status| matches!(status, Status::Running | Status::Paused);
+        let comes_up = is_up(change.status) && !is_up(held.session.status);
         self.commit(held, move |s| {
-            let ran = matches!(s.status, Status::Running | Status::Paused);
-            let runs = matches!(change.status, Status::Running | Status::Paused);
+            let (ran, runs) = (is_up(s.status), is_up(change.status));
             s.status = change.status;
             s.reason = change.reason;
             s.operation = None;
@@ -92,7 +95,12 @@ impl Driver {
                 (true, true) => {}
             }
         })
-        .await
+        .await?;
+        if comes_up && held.session.runtime == Runtime::Init {
+            // Whoever started it did not go by way of this daemon's life, or of this table.
+            self.0.guests.expect(&held.session.id);
+        }
+        Ok(())
     }
 
     /// Finishes or takes back an operation that was cut off. The row may be gone afterwards.

@@ -27,12 +27,21 @@ fn fill(world: &World) {
     world.call("session.delete", json!({"name": "kept", "keep_snapshots": true}));
 }
 
-/// Loses the table in between two lives.
+/// Loses the table, and every copy of it, in between two lives.
 fn lose(world: &mut World, damage: impl FnOnce(&std::path::Path)) {
     world.call("daemon.shutdown", json!({}));
     world.daemon().wait();
+    forget_copies(world);
     damage(&world.home.root().join("sessions.db"));
     world.restart(None);
+}
+
+/// Removes the copies that a daemon made by itself, if it has made any yet.
+fn forget_copies(world: &World) {
+    let copies = world.home.root().join("backups");
+    if copies.exists() {
+        fs::remove_dir_all(copies).expect("removed");
+    }
 }
 
 /// Everything is there and obeys; the words about it come once.
@@ -102,6 +111,7 @@ fn a_copy_of_the_table_brings_the_environment_back_too() {
     fill(&world);
     world.call("daemon.shutdown", json!({}));
     world.daemon().wait();
+    forget_copies(&world);
     let copies = world.home.root().join("backups");
     fs::create_dir_all(&copies).expect("made");
     let table = world.home.root().join("sessions.db");
@@ -171,4 +181,32 @@ fn what_runs_is_found_again_with_its_terminal_when_the_table_is_gone() {
     world.call("exec.kill", json!({"id": started["id"], "signal": 9}));
     let ended = world.call("exec.wait", json!({"id": started["id"], "timeout": 60_000}));
     assert_eq!(ended["exit_code"], 137, "its end is noted");
+}
+
+#[test]
+fn what_runs_now_is_found_again_although_it_did_not_when_the_table_was_copied() {
+    let Some(mut world) = World::new() else { return };
+    world.start("a");
+    world.call("session.stop", json!({"name": "a", "grace_ms": 0}));
+    world.call("daemon.shutdown", json!({}));
+    world.daemon().wait();
+    forget_copies(&world);
+    let (table, copies) = (world.home.root().join("sessions.db"), world.home.root().join("backups"));
+    fs::create_dir_all(&copies).expect("made");
+    let stamp = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
+    fs::copy(&table, copies.join(format!("sessions-{stamp}-v1.db"))).expect("copied");
+    world.restart(None);
+    world.call("session.resume", json!({"name": "a"}));
+    let started = world.call("exec.start", json!({"session": "a", "cmd": ["sleep", "1000"]}));
+    world.call("daemon.shutdown", json!({}));
+    world.daemon().wait();
+    fs::remove_file(&table).expect("removed");
+    world.restart(None);
+    crate::support::until("it to be found", || {
+        let all = world.call("exec.list", json!({"session": "a"}));
+        let found = |exec: &Value| exec["id"] == started["id"] && exec["status"] == "running";
+        all.as_array().expect("a list").iter().any(found).then_some(())
+    });
+    assert_eq!(world.field("a", "status"), "running");
+    assert_eq!(world.sh("a", "echo here")["stdout"], "here\n");
 }

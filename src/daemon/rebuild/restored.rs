@@ -11,7 +11,7 @@ use crate::engine::labels::{self, REPLACED};
 use crate::engine::{EngineError, Image, Observed, RunState};
 use crate::model::event::{EventKind, Fact, Told};
 use crate::model::id::{SessionId, SnapshotId, Timestamp};
-use crate::model::session::{Operation, Session, Snapshot, SnapshotState, Status};
+use crate::model::session::{Operation, Runtime, Session, Snapshot, SnapshotState, Status};
 use crate::store::error::StoreError;
 use crate::store::{RESTORED_KEY, Tx};
 
@@ -122,6 +122,9 @@ impl Driver {
             && let Err(failure) = self.commit(&mut held, move |row| take_container(row, &made)).await
         {
             tracing::error!(%failure, session = %held.session.name, "cannot record a session's container");
+        }
+        if held.session.runtime == Runtime::Init {
+            self.0.guests.expect(&held.session.id);
         }
         Ok(())
     }

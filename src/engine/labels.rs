@@ -204,7 +204,7 @@ pub fn rebuild(seen: &Observed) -> Option<Session> {
     let replaced = seen.name.rsplit_once(REPLACED).map(|(own, _)| own).filter(|own| is_own(own));
     let own = replaced.unwrap_or(&seen.name);
     if !is_own(own) {
-        let newer = own.strip_prefix(SANDBOX_PREFIX).and_then(|name| SessionName::parse(name).ok());
+        let newer = own.strip_prefix(SANDBOX_PREFIX).and_then(|name| named_by(name, own, &session.id));
         session.name = newer.unwrap_or(session.name);
     }
     let mut mounts = seen.mounts.clone();
@@ -227,6 +227,14 @@ pub fn rebuild(seen: &Observed) -> Option<Session> {
         super::RunState::Created | super::RunState::Exited => Status::Stopped,
     };
     Some(session)
+}
+
+/// The name of the session whose container has this one, which may end in characters of its id.
+fn named_by(name: &str, sandbox: &str, id: &SessionId) -> Option<SessionName> {
+    let without_id = name.rsplit_once('-').and_then(|(name, _)| SessionName::parse(name).ok());
+    without_id
+        .filter(|name| sandbox_name(name, id, true) == sandbox)
+        .or_else(|| SessionName::parse(name).ok())
 }
 
 /// Rebuilds the row of a session of which only a snapshot is left: saved, without container and mounts; none if the

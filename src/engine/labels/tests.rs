@@ -103,6 +103,14 @@ fn a_renamed_container_gives_its_session_the_newer_name() {
     let spec = create_spec("a");
     let got = rebuild(&observed(&spec, "session-b")).expect("a session");
     assert_eq!((got.name.as_str(), got.sandbox.as_str()), ("b", "session-b"));
+    let id = &spec.session.id;
+    let taken = sandbox_name(&SessionName::parse("b-c").expect("a good name"), id, true);
+    let got = rebuild(&observed(&spec, &taken)).expect("a session");
+    assert_eq!(
+        (got.name.as_str(), got.sandbox.as_str()),
+        ("b-c", taken.as_str()),
+        "its id is no part of its name"
+    );
     let odd = create_spec("dev env");
     let got = rebuild(&observed(&odd, &odd.sandbox)).expect("a session");
     assert_eq!(got.name.as_str(), "dev env");

@@ -12,10 +12,12 @@ use crate::paths;
 
 mod agents;
 mod check;
+mod size;
 mod template;
 
 pub use agents::{Agent, AgentSection};
 pub use check::{BadValue, OnBoot};
+pub use size::{parse_size_bytes, size};
 pub use template::Template;
 
 /// The image of the built-in template.
@@ -29,6 +31,9 @@ pub const ENGINE_ADDRESS: &str = "engine.address";
 
 /// What stands for an environment value.
 const MASK: &str = "***";
+
+/// What is shown of a budget that is none.
+const NO_BUDGET: &str = "none";
 
 /// Largest configuration file that is read, in bytes.
 const MAX_CONFIG_BYTES: u64 = 1024 * 1024;
@@ -121,6 +126,7 @@ struct File {
     engine: EngineSection,
     log: LogSection,
     exec: ExecSection,
+    snapshots: SnapshotsSection,
     templates: BTreeMap<String, Template>,
     agents: BTreeMap<String, AgentSection>,
 }
@@ -135,6 +141,12 @@ struct EngineSection {
 #[serde(deny_unknown_fields, default)]
 struct ExecSection {
     keep: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct SnapshotsSection {
+    budget: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -170,6 +182,8 @@ pub struct Config {
     pub log: Setting<String>,
     /// Output that is kept of each command, in bytes of each stream.
     pub keep: Setting<u32>,
+    /// Bytes that snapshots may take on the engine's disk; no limit but the disk's if none.
+    pub budget: Setting<Option<u64>>,
     /// Whether use brings a session back that does not run.
     pub auto_resume: Setting<bool>,
     /// Whether sessions that ran when the engine went come back with it, unless they say so themselves.
@@ -197,6 +211,7 @@ impl Config {
             runtime_dir: paths::variable("XDG_RUNTIME_DIR").filter(|v| !v.is_empty()).map(PathBuf::from),
             log: Setting { value: "info".to_owned(), source: Source::Default },
             keep: Setting { value: check::KEEP_BYTES, source: Source::Default },
+            budget: Setting { value: None, source: Source::Default },
             auto_resume: Setting { value: true, source: Source::Default },
             on_boot: Setting { value: OnBoot::Stopped, source: Source::Default },
             templates: BTreeMap::new(),
@@ -232,6 +247,9 @@ impl Config {
         if let Some(keep) = file.exec.keep.and_then(|text| check::keep(&text).ok()) {
             self.keep = Setting { value: keep, source: source.clone() };
         }
+        if let Some(budget) = file.snapshots.budget.and_then(|text| check::budget(&text).ok()) {
+            self.budget = Setting { value: budget, source: source.clone() };
+        }
         if let Some(auto_resume) = file.auto_resume {
             self.auto_resume = Setting { value: auto_resume, source: source.clone() };
         }
@@ -252,6 +270,11 @@ impl Config {
         let mut rows = vec![
             ("log.level".to_owned(), self.log.value.clone(), self.log.source.clone()),
             ("exec.keep".to_owned(), self.keep.value.to_string(), self.keep.source.clone()),
+            (
+                "snapshots.budget".to_owned(),
+                self.budget.value.map_or_else(|| NO_BUDGET.to_owned(), size),
+                self.budget.source.clone(),
+            ),
             ("auto_resume".to_owned(), self.auto_resume.value.to_string(), self.auto_resume.source.clone()),
         ];
         rows.push((
@@ -315,6 +338,9 @@ fn read(path: &Path) -> Result<Option<File>, ConfigError> {
     if let Some(keep) = &file.exec.keep {
         check::keep(keep).map_err(bad)?;
     }
+    if let Some(budget) = &file.snapshots.budget {
+        check::budget(budget).map_err(bad)?;
+    }
     Ok(Some(file))
 }
 
@@ -352,30 +378,6 @@ pub fn parse_duration_ms(text: &str) -> Result<u64, String> {
     }
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to lie in 0..=9e15")]
     Ok(ms.round() as u64)
-}
-
-/// Parses a size as docker does: bytes, or a number with `b`, `k`, `m`, `g`, `t` (powers of 1,024).
-///
-/// # Errors
-/// What is wrong with it, as a sentence.
-pub fn parse_size_bytes(text: &str) -> Result<u64, String> {
-    let bad = || format!("{text:?} is not a size: give bytes, or 512m, 2g");
-    let lower = text.trim().to_ascii_lowercase();
-    let lower = lower.strip_suffix("ib").or_else(|| lower.strip_suffix('b')).unwrap_or(&lower);
-    let (number, shift) = match lower.chars().last() {
-        Some('k') => (&lower[..lower.len() - 1], 10),
-        Some('m') => (&lower[..lower.len() - 1], 20),
-        Some('g') => (&lower[..lower.len() - 1], 30),
-        Some('t') => (&lower[..lower.len() - 1], 40),
-        _ => (lower, 0),
-    };
-    let value: f64 = number.trim().parse().map_err(|_| bad())?;
-    let bytes = value * f64::from(1_u32 << (shift % 30)) * if shift >= 30 { 1_073_741_824.0 } else { 1.0 };
-    if !(1.0..=9.0e15).contains(&bytes) {
-        return Err(bad());
-    }
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to lie in 1..=9e15")]
-    Ok(bytes as u64)
 }
 
 #[cfg(test)]

@@ -272,6 +272,9 @@ pub(crate) enum SnapshotCommand {
     List {
         /// The session
         name: Option<String>,
+        /// How much to show: wide tells what each does not hold, too
+        #[arg(short, long, value_name = "FORMAT", value_parser = ["wide"])]
+        output: Option<String>,
     },
     /// Delete snapshots
     #[command(visible_alias = "rm")]

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::output::{Output, clean};
-use super::table::bytes;
 use super::terminal;
 use crate::client::{Meanwhile, Progress};
+use crate::config::size;
 
 /// Operations that end sooner are not worth a word.
 const QUIET_TIME: Duration = Duration::from_secs(1);
@@ -124,9 +124,9 @@ fn line(progress: &Progress) -> String {
     match (progress.current_bytes, progress.total_bytes.filter(|t| *t > 0)) {
         (Some(current), Some(total)) => {
             let percent = u128::from(current.min(total)) * 100 / u128::from(total);
-            format!("{text}  {} of {} ({percent}%)", bytes(current), bytes(total))
+            format!("{text}  {} of {} ({percent}%)", size(current), size(total))
         }
-        (Some(current), None) => format!("{text}  {}", bytes(current)),
+        (Some(current), None) => format!("{text}  {}", size(current)),
         (None, _) => text,
     }
 }

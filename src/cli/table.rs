@@ -7,9 +7,10 @@ use serde::Deserialize;
 use unicode_width::UnicodeWidthStr;
 
 use super::output::clean;
+use crate::config::size;
 use crate::proto::execs::ExecInfo;
 use crate::proto::terminals::TerminalInfo;
-use crate::proto::types::{IdleAction, Mount, Session, Snapshot};
+use crate::proto::types::{Excluded, IdleAction, Mount, Session, Snapshot};
 
 /// What a line of `list` shows of a session. The rest of it is skipped, not read: for a hundred sessions that is a good
 /// part of the whole command.
@@ -95,28 +96,58 @@ fn columns() -> [Column; 5] {
     ]
 }
 
+const NO_SNAPSHOTS: &str = "No snapshots found.";
+
 /// The table of `snapshot list`.
 pub(crate) fn snapshots(list: &[Snapshot]) -> String {
     if list.is_empty() {
-        return "No snapshots found.".to_owned();
+        return NO_SNAPSHOTS.to_owned();
     }
+    let [name, session, created, size] = snapshot_columns();
     let rows = list.iter().map(|snapshot| {
-        [
-            clean(&snapshot.name),
-            clean(&snapshot.session),
-            seconds(&snapshot.created_at),
-            snapshot.own_bytes.map_or_else(|| "-".to_owned(), bytes),
-            clean(snapshot.note.as_deref().unwrap_or_default()),
-        ]
+        let [name, session, created, size] = snapshot_cells(snapshot);
+        [name, session, created, size, clean(snapshot.note.as_deref().unwrap_or_default())]
     });
-    let columns = [
+    aligned([name, session, created, size, Column::left("NOTE", 0)], rows)
+}
+
+/// The table of `snapshot list -o wide`.
+pub(crate) fn wide_snapshots(list: &[Snapshot]) -> String {
+    if list.is_empty() {
+        return NO_SNAPSHOTS.to_owned();
+    }
+    let [name, session, created, size] = snapshot_columns();
+    let rows = list.iter().map(|snapshot| {
+        let [name, session, created, size] = snapshot_cells(snapshot);
+        let note = clean(snapshot.note.as_deref().unwrap_or_default());
+        [name, session, created, size, note, excluded(snapshot)]
+    });
+    let [note, missing] = [Column::left("NOTE", 20), Column::left("NOT IN IT", 0)];
+    aligned([name, session, created, size, note, missing], rows)
+}
+
+fn snapshot_cells(snapshot: &Snapshot) -> [String; 4] {
+    [
+        clean(&snapshot.name),
+        clean(&snapshot.session),
+        seconds(&snapshot.created_at),
+        snapshot.own_bytes.map_or_else(|| "-".to_owned(), size),
+    ]
+}
+
+fn snapshot_columns() -> [Column; 4] {
+    [
         Column::left("NAME", 28),
         Column::left("SESSION", 20),
         Column::left("CREATED", 20),
         Column::right("SIZE", 9),
-        Column::left("NOTE", 0),
-    ];
-    aligned(columns, rows)
+    ]
+}
+
+/// What a snapshot does not hold, as one line.
+pub(crate) fn excluded(snapshot: &Snapshot) -> String {
+    let one = |e: &Excluded| format!("{} {}", clean(&e.kind), clean(&e.target));
+    snapshot.excluded.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// The table of `exec list`.
@@ -278,7 +309,7 @@ pub(crate) fn details(session: &Session, now: Timestamp) -> String {
         add("port", Some(format!("{host} -> {}/{}", port.container, port.protocol)));
     }
     add("cpus", session.limits.cpus.map(|n| n.to_string()));
-    add("memory", session.limits.memory_bytes.map(bytes));
+    add("memory", session.limits.memory_bytes.map(size));
     add("pids", session.limits.pids.map(|n| n.to_string()));
     add("network", Some(session.network.as_str().to_owned()));
     add("profile", Some(session.profile.as_str().to_owned()));
@@ -320,21 +351,6 @@ fn short(seconds: i64) -> String {
 /// A length of time as it would be typed.
 fn length(ms: u64) -> String {
     humantime::format_duration(std::time::Duration::from_millis(ms)).to_string()
-}
-
-/// A size in the unit that suits it.
-pub(crate) fn bytes(count: u64) -> String {
-    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-    if count < 1024 {
-        return format!("{count} B");
-    }
-    let mut unit = 0;
-    let mut tenths = u128::from(count) * 10 / 1024;
-    while tenths >= 10_240 && unit + 1 < UNITS.len() {
-        tenths /= 1024;
-        unit += 1;
-    }
-    format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
 }
 
 fn idle(session: &Session, ms: u64) -> String {

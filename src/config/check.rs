@@ -110,3 +110,15 @@ pub(super) fn keep(text: &str) -> Result<u32, BadValue> {
         .and_then(|bytes| u32::try_from(bytes).ok())
         .ok_or_else(|| BadValue::new("exec.keep".to_owned(), rule))
 }
+
+/// Reads how much snapshots may take; none where that is not limited.
+///
+/// # Errors
+/// When it is no size.
+pub(super) fn budget(text: &str) -> Result<Option<u64>, BadValue> {
+    if text.trim() == "0" {
+        return Ok(None);
+    }
+    let rule = "a size: bytes, or 500m, 20GiB; 0 is no limit";
+    parse_size_bytes(text).map(Some).map_err(|_| BadValue::new("snapshots.budget".to_owned(), rule))
+}

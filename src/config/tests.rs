@@ -177,3 +177,27 @@ fn how_much_output_is_kept_is_a_size_within_bounds() {
         assert_eq!(why, "exec.keep must be a size between 64k and 64m", "{bad}");
     }
 }
+
+#[test]
+fn a_budget_for_snapshots_is_a_size_or_none() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let file = dir.path().join("config.toml");
+    let load = |value: &str| {
+        std::fs::write(&file, format!("[snapshots]\nbudget = \"{value}\"\n")).expect("write");
+        Config::load(&file, &Flags::default())
+    };
+    for (text, want) in [("20GiB", Some(20 << 30)), ("500m", Some(500 << 20)), ("0", None)] {
+        assert_eq!(load(text).expect("loads").budget.value, want, "{text}");
+    }
+    let row = |config: &Config| {
+        let rows = config.explain();
+        rows.into_iter().find(|(name, ..)| name == "snapshots.budget").expect("a row").1
+    };
+    assert_eq!(
+        (row(&load("20GiB").expect("loads")), row(&load("0").expect("loads"))),
+        ("20.0 GiB".into(), "none".into())
+    );
+    let refused = load("much").expect_err("no size");
+    let ConfigError::Value { source, .. } = refused else { panic!("a value: {refused}") };
+    assert!(source.to_string().starts_with("snapshots.budget must be a size"), "{source}");
+}

@@ -62,6 +62,7 @@ impl Driver {
             };
             let mut held = held.ok_or_else(|| Failure::no_session(name))?;
             this.resume_held(&mut held, &report).await?;
+            held.warnings.drain(..).for_each(|warning| report.warn(warning));
             Ok(held.session)
         })
         .await

@@ -7,8 +7,9 @@ use tokio::time::{Instant, sleep};
 use super::clock;
 use super::driver::Driver;
 
-/// Time from the start to the first look: whoever waits for a new daemon comes first.
-const FIRST: Duration = Duration::from_secs(30);
+/// Time from the start to the first look: whoever waits for a new daemon comes first. Short, for one that is started anew
+/// every few seconds must have copies too.
+const FIRST: Duration = Duration::from_secs(1);
 
 /// Time between two looks whether a copy is due.
 const LOOK: Duration = Duration::from_secs(60 * 60);

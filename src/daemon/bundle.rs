@@ -12,7 +12,7 @@ use serde_json::Value;
 use tar::{Builder, Entry, EntryType, Header};
 
 use super::layers::beside;
-use crate::proto::types::{Excluded, Limits};
+use crate::proto::types::{Excluded, IdleAction, Limits, OnBoot, Port};
 use crate::tarball;
 
 /// The index's name in the file.
@@ -57,6 +57,13 @@ pub(super) struct Origin {
     pub(super) network: Option<String>,
     pub(super) profile: Option<String>,
     pub(super) limits: Limits,
+    /// With a port of the host where that was asked for.
+    pub(super) ports: Vec<Port>,
+    pub(super) timeout_ms: Option<u64>,
+    pub(super) idle_ms: Option<u64>,
+    pub(super) idle_action: Option<IdleAction>,
+    pub(super) on_boot: Option<OnBoot>,
+    pub(super) keep: Option<u32>,
     pub(super) metadata: BTreeMap<String, String>,
     /// Names alone.
     pub(super) env: Vec<String>,

@@ -16,7 +16,7 @@ impl Driver {
     /// # Errors
     /// The engine's.
     pub async fn check(&self) -> Result<DaemonCheckResult, Failure> {
-        let containers = self.0.engine.list(&self.label()).await?;
+        let containers = self.own_containers().await?;
         let images = self.0.engine.snapshot_images(&self.label()).await?;
         let snapshots = self.0.store.snapshots(None);
         let has_row = |id: &String| snapshots.iter().any(|snapshot| snapshot.id.as_str() == id);
@@ -28,6 +28,7 @@ impl Driver {
                 .map(|id| format!("{}:{id}", labels::SNAPSHOT_REPOSITORY))
                 .collect(),
             layers: self.layers_of_sessions().await?,
+            space: Some(self.space().await?),
         })
     }
 

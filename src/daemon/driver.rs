@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard, broadcast, watch};
 use tokio::time::Instant;
 
+use super::adopted::Adopted;
 use super::exec::{Keys, Launches};
 use super::failure::Failure;
 use super::files::Copies;
@@ -21,12 +22,13 @@ use super::guests::{self, Guests};
 use super::idle::Looking;
 use super::late::LateFreezes;
 use super::rebuild::Rebuilt;
+use super::room::Pending;
 use super::usage::Usage;
 use crate::config::Config;
 use crate::engine::labels::{REPLACED, SESSION_ID};
 use crate::engine::{About, Engine, EngineError, Observed, RunState};
 use crate::model::event::{EventKind, Fact, Told};
-use crate::model::id::{SessionId, SessionName};
+use crate::model::id::{SANDBOX_PREFIX, SessionId, SessionName};
 use crate::model::session::{EngineKind, Session, Snapshot, SnapshotState};
 use crate::model::step::is_frozen;
 use crate::proto::errors::Kind;
@@ -58,6 +60,10 @@ pub(super) struct Inner {
     pub(super) late: LateFreezes,
     /// What of a lost table came back.
     pub(super) rebuilt: Rebuilt,
+    /// What containers that were taken over cannot say themselves.
+    pub(super) adopted: Adopted,
+    /// Snapshots that are being made, by what they take.
+    pub(super) pending: Pending,
     /// Wakes the timer when a deadline may have changed.
     pub(super) deadlines: Notify,
     /// Wakes the watcher to compare every row with the engine.
@@ -118,13 +124,15 @@ pub(super) struct Held {
     pub(super) session: Arc<Session>,
     /// Whether this operation has asked the engine to make a container.
     pub(super) asked: bool,
+    /// What its user should know of the container that was made.
+    pub(super) warnings: Vec<String>,
     _turn: OwnedMutexGuard<()>,
 }
 
 impl Held {
     /// A row together with the turn that was taken before it existed.
     pub(super) fn new(session: Arc<Session>, turn: OwnedMutexGuard<()>) -> Self {
-        Self { session, asked: false, _turn: turn }
+        Self { session, asked: false, warnings: Vec::new(), _turn: turn }
     }
 }
 
@@ -165,6 +173,8 @@ impl Driver {
             launches: Launches::default(),
             keys: Keys::default(),
             rebuilt: Rebuilt::default(),
+            adopted: Adopted::open(home),
+            pending: Pending::default(),
             deadlines: Notify::new(),
             compare: Notify::new(),
             away: AtomicBool::new(false),
@@ -201,7 +211,7 @@ impl Driver {
         let wanted = &*composed(name);
         store
             .session(wanted)
-            .or_else(|| wanted.strip_prefix("session-").and_then(|plain| store.session(plain)))
+            .or_else(|| wanted.strip_prefix(SANDBOX_PREFIX).and_then(|plain| store.session(plain)))
             .ok_or_else(|| Failure::no_session(name))
     }
 
@@ -386,6 +396,7 @@ impl Driver {
     {
         let was_frozen = is_frozen(&held.session);
         held.session = self.0.store.update(&held.session.id, change).await?;
+        self.follow_adopted(&held.session);
         if was_frozen && !is_frozen(&held.session) {
             self.0.thawed.notify_waiters();
         }

@@ -180,6 +180,7 @@ impl Driver {
                 self.require_image(&snapshot).await?;
                 self.remember_base(&held.session, &snapshot.name).await?;
                 self.adopt_agent(&held.session, &snapshot).await?;
+                held.warnings = self.gaps(&held.session, &snapshot).await;
                 self.create_sandbox(held, &snapshot.image_id).await?.id
             }
         };

@@ -1,5 +1,7 @@
 //! Why the daemon did not do what it was asked: one type from every layer to the wire.
 
+use std::io;
+
 use super::text::{beginning, shown};
 use crate::engine::EngineError;
 use crate::model::id::NameError;
@@ -102,6 +104,20 @@ impl Failure {
     /// A field whose value cannot be used. The value is not repeated: it may be a secret that went astray.
     pub fn field(field: &str, expected: impl std::fmt::Display) -> Self {
         Self::params(format!("{field}: expected {expected}"))
+    }
+
+    /// A file of this machine that cannot be used, as `doing` says it (`write /x`).
+    pub fn file(doing: &str, error: &io::Error) -> Self {
+        let (kind, hint) = match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                (Kind::FileNotFound, "check the path; no directory is made for it")
+            }
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                (Kind::StoreFull, "free some space on that disk, or choose a place on another")
+            }
+            _ => (Kind::FileDenied, "choose a place that is yours to use"),
+        };
+        Self::new(kind, format!("cannot {doing}: {error}")).hint(hint)
     }
 
     /// A field that has one of some words, and has another.
@@ -273,6 +289,25 @@ mod tests {
     fn an_engines_limit_is_told_as_a_limit() {
         let failure = Failure::from(EngineError::Limit { text: "120 layers are too many".to_owned() });
         assert_eq!((failure.kind, failure.message.as_str()), (Kind::Limit, "120 layers are too many"));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_used_says_whether_it_is_the_path_the_disk_or_the_rights() {
+        for (error, kind) in [
+            (io::ErrorKind::NotFound, Kind::FileNotFound),
+            (io::ErrorKind::NotADirectory, Kind::FileNotFound),
+            (io::ErrorKind::StorageFull, Kind::StoreFull),
+            (io::ErrorKind::QuotaExceeded, Kind::StoreFull),
+            (io::ErrorKind::PermissionDenied, Kind::FileDenied),
+            (io::ErrorKind::ReadOnlyFilesystem, Kind::FileDenied),
+        ] {
+            let failure = Failure::file("write /x", &error.into());
+            assert_eq!(
+                (failure.kind, failure.message.starts_with("cannot write /x: ")),
+                (kind, true),
+                "{error}"
+            );
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::model::event::{EventKind, Fact, Told};
 use crate::model::id::{SessionId, Timestamp};
 use crate::model::idle::{Busy, Countdown, IdleAction, Next};
 use crate::model::session::{EngineKind, Reason, Runtime, Session, Status};
+use crate::proto::errors::Kind;
 
 /// What a snapshot is called that was taken because a session was idle.
 const NOTE: &str = "idle";
@@ -205,7 +206,14 @@ impl Driver {
             IdleAction::Save => {
                 let naming =
                     Naming { note: Some(NOTE.to_owned()), reason: Some(Reason::Idle), ..Naming::default() };
-                self.save_held(held, naming, false, &Report::default()).await.map(drop)
+                match self.save_held(held, naming, false, &Report::default()).await {
+                    // There is no room for a snapshot: the container keeps the files.
+                    Err(failure) if failure.kind == Kind::Limit => {
+                        tracing::warn!(%failure, session = %held.session.name, "stopped, for it cannot be saved");
+                        self.stop_held(held, DEFAULT_GRACE, Reason::Idle).await
+                    }
+                    saved => saved.map(drop),
+                }
             }
         }
     }

@@ -5,6 +5,7 @@
 //! ends it at once.
 
 mod activation;
+mod adopted;
 mod agents;
 mod attention;
 pub mod awake;
@@ -23,6 +24,7 @@ pub mod failure;
 pub mod feed;
 pub mod files;
 pub mod framing;
+mod gaps;
 pub mod guests;
 mod halves;
 pub mod handover;
@@ -38,6 +40,7 @@ pub mod progress;
 mod rebuild;
 mod recovery;
 pub mod resolve;
+mod room;
 pub mod rpc;
 mod services;
 pub mod shutdown;

@@ -119,7 +119,7 @@ fn forbidden(source: &Path, guarded: &Guarded<'_>) -> Option<String> {
     if home.starts_with(source) {
         return Some(format!("it holds abx's own home {}", home.display()));
     }
-    let ours = ["log", "run", "daemon.sock", "daemon.lock", "config.toml"];
+    let ours = ["log", "run", "backups", "adopted", "daemon.sock", "daemon.lock", "config.toml"];
     let inside = source.strip_prefix(&home).ok()?;
     let first = inside.iter().next()?.to_string_lossy();
     (ours.contains(&first.as_ref()) || first.starts_with("sessions.db"))
@@ -189,14 +189,17 @@ mod tests {
     fn the_host_the_engine_and_abx_itself_are_refused_also_through_links() {
         let dir = tempfile::tempdir().expect("temporary directory");
         let home = dir.path().join("home");
-        std::fs::create_dir_all(home.join("log")).expect("create");
+        for inside in ["log", "backups"] {
+            std::fs::create_dir_all(home.join(inside)).expect("create");
+        }
         let link = dir.path().join("innocent");
         std::os::unix::fs::symlink("/", &link).expect("link");
         let kernel = ["/proc", "/sys", "/dev", "/proc/sys"].map(Path::new);
         for source in kernel {
             assert_eq!(kind(source, &home), Err(Kind::WorkspaceMissing), "{source:?}");
         }
-        for source in [Path::new("/"), &link, &home, &home.join("log"), dir.path()] {
+        let inside = ["log", "backups"].map(|inside| home.join(inside));
+        for source in [Path::new("/"), &link, &home, &inside[0], &inside[1], dir.path()] {
             assert_eq!(kind(source, &home), Err(Kind::WorkspaceMissing), "{source:?}");
         }
         let elsewhere = dir.path().join("elsewhere");

@@ -19,7 +19,7 @@ const MAX_ARGUMENT_BYTES: usize = 128 * 1024;
 /// Most bytes of a command's arguments together: what Linux takes (a quarter of the usual stack limit).
 const MAX_ARGV_BYTES: usize = 2 * 1024 * 1024;
 
-/// Longest name that a caller may give a command, in bytes.
+/// Longest name that a caller may give a command or another operation, in bytes.
 const MAX_KEY_BYTES: usize = 128;
 
 /// Longest id of a command, in bytes; ours have 36.
@@ -53,6 +53,32 @@ pub(super) fn exec_id(field: &str, id: &str) -> Result<(), Failure> {
         return Err(Failure::field(field, format!("at most {MAX_ID_BYTES} bytes")));
     }
     Ok(())
+}
+
+/// The name that a caller gives an operation, under which its progress is told.
+///
+/// # Errors
+/// `invalid_params` where it is longer than any may be.
+pub(super) fn operation(op: Option<&str>) -> Result<(), Failure> {
+    match op {
+        Some(op) if op.is_empty() || op.len() > MAX_KEY_BYTES => {
+            Err(Failure::field("op", format!("1 to {MAX_KEY_BYTES} bytes")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a caller has messages call a file that stands in for something else.
+///
+/// # Errors
+/// `invalid_params` where it is longer than any path.
+pub(super) fn file(called: Option<&str>) -> Result<(), Failure> {
+    match called {
+        Some(called) if called.is_empty() || called.len() > MAX_PATH_BYTES => {
+            Err(Failure::field("called", format!("1 to {MAX_PATH_BYTES} bytes")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Kinds of events that somebody wants.
@@ -168,6 +194,11 @@ mod tests {
         );
         let second = ["exec.".to_owned(), "k".repeat(MAX_KIND_BYTES + 1)];
         assert!(kinds(&second).is_err_and(|failure| failure.message.starts_with("kinds[1]: ")));
+        let op = "o".repeat(MAX_KEY_BYTES + 1);
+        operation(None).and_then(|()| operation(Some(&op[1..]))).expect("as long as it may be");
+        for bad in ["", &op] {
+            assert!(operation(Some(bad)).is_err_and(|failure| failure.message.starts_with("op: ")));
+        }
         assert!(
             exec_id("follow", &"0".repeat(MAX_ID_BYTES + 1))
                 .is_err_and(|f| f.message.starts_with("follow: "))

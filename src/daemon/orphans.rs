@@ -13,7 +13,7 @@ use super::rebuild::{self, Source};
 use crate::engine::labels;
 use crate::engine::{EngineError, Image, Observed, RunState};
 use crate::model::id::{SessionId, SnapshotId};
-use crate::model::session::{Runtime, Snapshot, SnapshotState};
+use crate::model::session::{Reason, Runtime, Snapshot, SnapshotState, Status};
 use crate::store::Tx;
 use crate::store::error::StoreError;
 
@@ -50,8 +50,7 @@ impl Driver {
     /// way.
     pub(super) async fn compare_container(&self, container: &Observed) -> Result<(), EngineError> {
         let Some(id) = container.labels.get(labels::SESSION_ID).map(SessionId::new) else { return Ok(()) };
-        // What a user runs from an image of a sandbox has the labels, but not the name.
-        if !container.name.starts_with("session-") || self.is_explained(&id, container) {
+        if !self.is_sandbox(container) || self.is_explained(&id, container) {
             return Ok(());
         }
         let turn = match self.0.store.session_by_id(&id) {
@@ -61,10 +60,11 @@ impl Driver {
         };
         let Some(turn) = turn else { return Ok(()) };
         if !self.is_explained(&id, container)
-            && let Some(now) = self.0.engine.inspect(&container.id).await?
+            && let Some(now) = self.look_at(&container.id).await?
         {
             match (now.state, self.0.store.session_by_id(&id)) {
-                (RunState::Created, _) => self.remove_unstarted(&now).await?,
+                // What was taken over is somebody's, also where it never ran.
+                (RunState::Created, _) if !self.is_adopted(&now) => self.remove_unstarted(&now).await?,
                 (_, None) => self.put_rebuilt(&now).await,
                 (_, Some(_)) => {}
             }
@@ -122,7 +122,10 @@ impl Driver {
                 tracing::warn!(%error, snapshot = snapshot.name, "cannot settle a snapshot");
             }
         }
-        for (id, image) in images.iter().filter(|(id, _)| !known.contains(id)) {
+        let mut unknown: Vec<_> = images.iter().filter(|(id, _)| !known.contains(id)).collect();
+        // By the time at which they were taken: what a session was saved to last is what counts.
+        unknown.sort_by_key(|(id, _)| *id);
+        for (id, image) in unknown {
             // In this order: a row is gone only after its tag, so that a tag without a row was not deleted by abx.
             let has_row = self.0.store.snapshots(None).iter().any(|s| s.id == *id);
             if !has_row && self.0.engine.image(&labels::snapshot_reference(id)).await?.is_some() {
@@ -139,7 +142,7 @@ impl Driver {
             Ok(true) => {}
             Ok(false) => {
                 self.put_rebuilt_snapshot(image).await;
-                return Ok(());
+                return self.save_again(id, image).await;
             }
             Err(error) => {
                 tracing::error!(%error, "cannot tell whether a snapshot was given up");
@@ -151,7 +154,7 @@ impl Driver {
     }
 
     async fn put_rebuilt(&self, container: &Observed) {
-        let Some(row) = labels::rebuild(container) else { return };
+        let Some(row) = self.row_again(container) else { return };
         let row = rebuild::used_now(row, clock::now());
         tracing::warn!(session = %row.name, "made a row again from its container's labels");
         let connects = (row.runtime == Runtime::Init).then(|| row.id.clone());
@@ -162,6 +165,36 @@ impl Driver {
         if let Some(id) = connects {
             self.0.guests.expect(&id);
         }
+    }
+
+    /// A session whose container has not run since it was saved to this snapshot is saved to it still.
+    async fn save_again(&self, id: &SnapshotId, image: &Image) -> Result<(), EngineError> {
+        let Some(ended_at) = labels::ended_at(image) else { return Ok(()) };
+        let rows = self.0.store.snapshots(None);
+        let Some(snapshot) = rows.iter().find(|row| row.id == *id) else { return Ok(()) };
+        let Some(mut held) = snapshot.session.as_ref().and_then(|owner| self.try_hold_id(owner)) else {
+            return Ok(());
+        };
+        let rests = matches!(held.session.status, Status::Stopped | Status::Saved);
+        if !rests || held.session.operation.is_some() {
+            return Ok(());
+        }
+        let seen = self.observe(&held.session).await?;
+        if seen.and_then(|seen| seen.finished_at_ms) != Some(ended_at) {
+            return Ok(());
+        }
+        let saved = self.commit(&mut held, |s| {
+            s.status = Status::Saved;
+            s.reason = s.reason.or(Some(Reason::User));
+        });
+        let kept = match saved.await {
+            Ok(()) => self.remember_base(&held.session, &snapshot.name).await,
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = kept {
+            tracing::error!(%failure, session = %held.session.name, "cannot keep that a session is saved");
+        }
+        Ok(())
     }
 
     async fn put_rebuilt_snapshot(&self, image: &Image) {

@@ -37,6 +37,8 @@ struct Target {
     op: String,
     send: Box<Send>,
     last: Mutex<Option<Instant>>,
+    /// What is to be told in the answer; none where there is no answer to hold it.
+    warnings: Option<Mutex<Vec<String>>>,
 }
 
 impl fmt::Debug for Report {
@@ -48,7 +50,29 @@ impl fmt::Debug for Report {
 impl Report {
     /// Sends progress under the id `op`.
     pub fn new(op: String, send: impl Fn(&Progress) + std::marker::Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(Target { op, send: Box::new(send), last: Mutex::new(None) })))
+        let warnings = Some(Mutex::default());
+        Self(Some(Arc::new(Target { op, send: Box::new(send), last: Mutex::new(None), warnings })))
+    }
+
+    /// Sends lines alone, to somebody who gets no answer that could hold warnings: they are lines, too.
+    pub fn aloud(send: impl Fn(&Progress) + std::marker::Send + Sync + 'static) -> Self {
+        let (op, send) = (String::new(), Box::new(send));
+        Self(Some(Arc::new(Target { op, send, last: Mutex::new(None), warnings: None })))
+    }
+
+    /// Tells what a user should know of what was done.
+    pub fn warn(&self, text: String) {
+        let Some(target) = &self.0 else { return };
+        match &target.warnings {
+            Some(warnings) => warnings.lock().unwrap_or_else(PoisonError::into_inner).push(text),
+            None => target.tell(format!("Warning: {text}"), None, None),
+        }
+    }
+
+    /// What there was to warn of.
+    pub fn warnings(&self) -> Vec<String> {
+        let told = self.0.as_ref().and_then(|target| target.warnings.as_ref());
+        told.map(|told| told.lock().unwrap_or_else(PoisonError::into_inner).clone()).unwrap_or_default()
     }
 
     /// Tells one line.

@@ -12,7 +12,9 @@ use crate::engine::labels;
 use crate::engine::{EngineError, Image, Observed, RunState};
 use crate::model::id::{SessionId, SnapshotId};
 use crate::model::reconcile::{Change, Recovery, Seen, recover, settle};
-use crate::model::session::{EngineKind, Operation, Reason, Session, Snapshot, SnapshotState, Status};
+use crate::model::session::{
+    EngineKind, Operation, Reason, Runtime, Session, Snapshot, SnapshotState, Status,
+};
 use crate::proto::errors::Kind;
 
 /// Time until rows are compared whose outcome the table could not keep.
@@ -94,9 +96,10 @@ impl Driver {
             // What rested was idle for long, and begins anew.
             self.0.usage.touch(&held.session.id);
         }
+        let is_up = |status| matches!(status, Status::Running | Status::Paused);
+        let comes_up = is_up(change.status) && !is_up(held.session.status);
         self.commit(held, move |s| {
-            let ran = matches!(s.status, Status::Running | Status::Paused);
-            let runs = matches!(change.status, Status::Running | Status::Paused);
+            let (ran, runs) = (is_up(s.status), is_up(change.status));
             s.status = change.status;
             s.reason = change.reason;
             s.operation = None;
@@ -106,7 +109,12 @@ impl Driver {
                 (true, true) => {}
             }
         })
-        .await
+        .await?;
+        if comes_up && held.session.runtime == Runtime::Init {
+            // Whoever started it did not go by way of this daemon's life, or of this table.
+            self.0.guests.expect(&held.session.id);
+        }
+        Ok(())
     }
 
     /// Finishes or takes back an operation that was cut off. The row may be gone afterwards.
@@ -202,6 +210,7 @@ impl Driver {
                     image_id: image.id.clone(),
                     size_bytes: image.size_bytes,
                     own_bytes: labels::own_bytes(image),
+                    excluded: labels::excluded(image),
                     state: SnapshotState::Ready,
                     ..snapshot.clone()
                 };
@@ -232,7 +241,7 @@ impl Driver {
     /// # Errors
     /// When the engine stops answering half-way; what was compared by then holds.
     pub async fn compare_all(&self, restarted: bool) -> Result<(), EngineError> {
-        let containers = self.0.engine.list(&self.label()).await?;
+        let containers = self.own_containers().await?;
         let images = by_snapshot(self.0.engine.snapshot_images(&self.label()).await?);
         let mut of_session: HashMap<&str, Vec<&Observed>> = HashMap::new();
         for container in &containers {
@@ -255,6 +264,7 @@ impl Driver {
             self.compare_container(container).await?;
         }
         self.compare_images(&images).await?;
+        self.sessions().iter().for_each(|session| self.follow_adopted(session));
         // Rows of containers that are there have been made again by now.
         self.0.guests.sweep();
         Ok(())

@@ -41,8 +41,8 @@ use crate::proto::version::{PROTOCOL, VERSION};
 /// Longest wait for the opening.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Lines that wait to be told before an opening is answered: there is one of each resume.
-const QUEUE_LINES: usize = 4;
+/// Lines that wait to be told before an opening is answered: there is one of each resume, and its warnings.
+const QUEUE_LINES: usize = 64;
 
 /// Serves raw streams.
 #[derive(Clone)]
@@ -224,7 +224,7 @@ fn hearing(hears: bool) -> (Report, Lines) {
         // A client that takes none of them misses some.
         let _ = sender.try_send(step.text.clone());
     };
-    let report = if hears { Report::new(String::new(), send) } else { Report::default() };
+    let report = if hears { Report::aloud(send) } else { Report::default() };
     (report, lines)
 }
 

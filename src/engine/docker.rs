@@ -6,6 +6,7 @@ mod api;
 mod archive;
 mod containers;
 mod create;
+mod disk;
 mod exec;
 mod farewell;
 mod guest;
@@ -33,8 +34,9 @@ use self::names::{check, is_name, is_reference};
 use self::snapshot::optional;
 use super::address::Settings;
 use super::{
-    About, Archive, ArchiveSource, Change, CommitSpec, CreateSpec, Engine, EngineError, ExecIo, ExecSpec,
-    ExecState, Hint, Image, Observed, PathStat, Progress, RunState, SandboxDefaults, WindowSize, labels,
+    About, Archive, ArchiveSource, Change, CommitSpec, CreateSpec, Disk, Engine, EngineError, ExecIo,
+    ExecSpec, ExecState, Hint, Image, Observed, PathStat, Progress, RunState, SandboxDefaults, WindowSize,
+    labels,
 };
 use crate::model::id::SnapshotId;
 use crate::model::session::Excluded;
@@ -304,6 +306,20 @@ impl Engine for DockerEngine {
         });
         let looked = futures_util::stream::iter(looks).buffered(INSPECTS_AT_ONCE);
         looked.try_filter_map(|seen| async move { Ok(seen) }).try_collect().await
+    }
+
+    async fn written_bytes(&self, id: &str) -> Result<u64, EngineError> {
+        check(id)?;
+        let found = containers::written(&self.link, id).await?;
+        found.ok_or_else(|| EngineError::NoSandbox { id: id.to_owned() })
+    }
+
+    async fn disk(&self) -> Result<Option<Disk>, EngineError> {
+        disk::of(&self.link).await
+    }
+
+    async fn volume_made(&self, name: &str) -> Result<Option<String>, EngineError> {
+        disk::volume_made(&self.link, name).await
     }
 
     async fn cpu_time(&self, id: &str) -> Result<Duration, EngineError> {

@@ -19,9 +19,9 @@ pub use self::archive::FakeFile;
 pub use self::gate::Gate;
 use self::world::{Effect, State, conflict, has, no_image};
 use super::{
-    About, Archive, ArchiveSource, Change, ChangeKind, CommitSpec, CreateSpec, Engine, EngineError, ExecIo,
-    ExecSpec, ExecState, Hint, Image, Observed, PathStat, Progress, PullProgress, RunState, SandboxDefaults,
-    WindowSize, labels,
+    About, Archive, ArchiveSource, Change, ChangeKind, CommitSpec, CreateSpec, Disk, Engine, EngineError,
+    ExecIo, ExecSpec, ExecState, Hint, Image, Observed, PathStat, Progress, PullProgress, RunState,
+    SandboxDefaults, WindowSize, labels,
 };
 use crate::model::id::SnapshotId;
 use crate::model::session::Excluded;
@@ -80,28 +80,6 @@ impl FakeEngine {
         if down {
             state.listeners.clear();
         }
-    }
-
-    /// What `excluded` says of a container from now on.
-    pub fn set_excluded(&self, id: &str, excluded: Vec<Excluded>) {
-        if let Some(container) = self.lock().containers.get_mut(id) {
-            container.excluded = excluded;
-        }
-    }
-
-    /// Lets containers be made with abx-init in them. That is then up to the test.
-    pub fn take_guests(&self) {
-        self.lock().takes_guests = true;
-    }
-
-    /// What the engine calls the process of each main program; that of the test if it says nothing.
-    pub fn set_pid(&self, pid: u32) {
-        self.lock().pid = Some(pid);
-    }
-
-    /// Sends a hint to all who follow.
-    pub fn send_hint(&self, hint: Hint) {
-        self.lock().hint(hint);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -253,6 +231,22 @@ impl Engine for FakeEngine {
             Ok(ours.map(|o| Observed { finished_at_ms: None, ..o.clone() }).collect())
         })
         .await
+    }
+
+    async fn written_bytes(&self, id: &str) -> Result<u64, EngineError> {
+        self.call("written_bytes", id, |state| {
+            state.get(id)?;
+            Ok(state.containers[id].written)
+        })
+        .await
+    }
+
+    async fn disk(&self) -> Result<Option<Disk>, EngineError> {
+        self.call("disk", "", |state| Ok(state.disk.clone())).await
+    }
+
+    async fn volume_made(&self, name: &str) -> Result<Option<String>, EngineError> {
+        self.call("volume_made", name, |state| Ok(state.volumes.get(name).cloned())).await
     }
 
     async fn cpu_time(&self, id: &str) -> Result<Duration, EngineError> {

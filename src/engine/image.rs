@@ -2,6 +2,7 @@
 
 use crate::model::event::By;
 use crate::model::id::{SessionId, SnapshotId};
+use crate::model::session::Excluded;
 
 /// An image as the engine knows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -44,6 +45,10 @@ pub struct CommitSpec {
     pub creator: Option<By>,
     /// The snapshot that the files came from, for the label.
     pub parent: Option<String>,
+    /// What it will not hold, for the label.
+    pub excluded: Vec<Excluded>,
+    /// Whether the session is saved to it, and its container rests.
+    pub saves: bool,
 }
 
 /// A path at which a sandbox differs from its image.

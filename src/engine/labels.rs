@@ -11,11 +11,11 @@ use serde_json::{Map, Value, json};
 
 use super::{CommitSpec, CreateSpec, Image, Observed};
 use crate::model::event::By;
-use crate::model::id::{SessionId, SessionName, SnapshotId, Timestamp, sandbox_name};
+use crate::model::id::{SANDBOX_PREFIX, SessionId, SessionName, SnapshotId, Timestamp, sandbox_name};
 use crate::model::idle::IdleAction;
 use crate::model::reconcile::OnBoot;
 use crate::model::session::{
-    Limits, Network, Port, Profile, Runtime, Session, Snapshot, SnapshotState, Spec, Status,
+    Excluded, Limits, Network, Port, Profile, Runtime, Session, Snapshot, SnapshotState, Spec, Status,
 };
 
 /// Session id.
@@ -93,11 +93,21 @@ pub const SNAPSHOT_PARENT: &str = "dev.abx.snapshot.parent";
 /// Size of the image below its own layer, in bytes.
 pub const SNAPSHOT_BASE_BYTES: &str = "dev.abx.snapshot.base_bytes";
 
+/// When the container ended whose files it has, by the engine's clock and in milliseconds, where its session was saved to it:
+/// as long as that is so, the container has not run since.
+pub const SNAPSHOT_ENDED_AT: &str = "dev.abx.snapshot.ended_at";
+
+/// JSON array of what it does not hold.
+pub const SNAPSHOT_EXCLUDED: &str = "dev.abx.snapshot.excluded";
+
 /// Repository of snapshots' tags.
 pub const SNAPSHOT_REPOSITORY: &str = "abx-snapshot";
 
 /// The prefix of every label of abx.
 pub const PREFIX: &str = "dev.abx.";
+
+/// The prefix of those that tell of a session.
+const SESSION_PREFIX: &str = "dev.abx.session.";
 
 /// The tag of a snapshot's image.
 pub fn snapshot_reference(snapshot: &SnapshotId) -> String {
@@ -143,9 +153,18 @@ pub fn session(spec: &CreateSpec) -> BTreeMap<String, String> {
     .collect()
 }
 
-/// The labels of a snapshot's image, which stands on one of this size. Labels of the container that are not named here
-/// stay.
-pub fn snapshot(spec: &CommitSpec, base_bytes: Option<u64>) -> BTreeMap<String, String> {
+/// Those of them that tell of the session alone, and not of what runs in the container.
+pub fn of_session(spec: &CreateSpec) -> BTreeMap<String, String> {
+    session(spec).into_iter().filter(|(key, _)| key.starts_with(SESSION_PREFIX)).collect()
+}
+
+/// The labels of a snapshot's image, which stands on one of this size, and is of a container that ended then. Labels of the
+/// container that are not named here stay.
+pub fn snapshot(
+    spec: &CommitSpec,
+    base_bytes: Option<u64>,
+    ended_at_ms: Option<i64>,
+) -> BTreeMap<String, String> {
     let creator = spec.creator.as_ref();
     let number = |n: Option<u64>| n.map(|n| n.to_string()).unwrap_or_default();
     [
@@ -159,6 +178,8 @@ pub fn snapshot(spec: &CommitSpec, base_bytes: Option<u64>) -> BTreeMap<String, 
         (SNAPSHOT_CREATOR_PID, number(creator.and_then(|by| by.pid).map(u64::from))),
         (SNAPSHOT_PARENT, spec.parent.clone().unwrap_or_default()),
         (SNAPSHOT_BASE_BYTES, number(base_bytes)),
+        (SNAPSHOT_EXCLUDED, Value::Array(spec.excluded.iter().map(excluded_to_json).collect()).to_string()),
+        (SNAPSHOT_ENDED_AT, ended_at_ms.filter(|_| spec.saves).map(|ms| ms.to_string()).unwrap_or_default()),
         (SESSION_ID, spec.session.to_string()),
         (SESSION_NAME, spec.session_name.clone()),
         (SESSION_HOME, String::new()),
@@ -183,7 +204,7 @@ pub fn rebuild(seen: &Observed) -> Option<Session> {
     let replaced = seen.name.rsplit_once(REPLACED).map(|(own, _)| own).filter(|own| is_own(own));
     let own = replaced.unwrap_or(&seen.name);
     if !is_own(own) {
-        let newer = own.strip_prefix("session-").and_then(|name| SessionName::parse(name).ok());
+        let newer = own.strip_prefix(SANDBOX_PREFIX).and_then(|name| named_by(name, own, &session.id));
         session.name = newer.unwrap_or(session.name);
     }
     let mut mounts = seen.mounts.clone();
@@ -206,6 +227,14 @@ pub fn rebuild(seen: &Observed) -> Option<Session> {
         super::RunState::Created | super::RunState::Exited => Status::Stopped,
     };
     Some(session)
+}
+
+/// The name of the session whose container has this one, which may end in characters of its id.
+fn named_by(name: &str, sandbox: &str, id: &SessionId) -> Option<SessionName> {
+    let without_id = name.rsplit_once('-').and_then(|(name, _)| SessionName::parse(name).ok());
+    without_id
+        .filter(|name| sandbox_name(name, id, true) == sandbox)
+        .or_else(|| SessionName::parse(name).ok())
 }
 
 /// Rebuilds the row of a session of which only a snapshot is left: saved, without container and mounts; none if the
@@ -235,15 +264,36 @@ pub fn rebuild_snapshot(image: &Image) -> Option<Snapshot> {
         parent: text(SNAPSHOT_PARENT),
         size_bytes: image.size_bytes,
         own_bytes: own_bytes(image),
-        excluded: Vec::new(),
+        excluded: excluded(image),
         state: SnapshotState::Ready,
     })
+}
+
+/// What a snapshot does not hold, as far as its image's labels tell.
+pub fn excluded(image: &Image) -> Vec<Excluded> {
+    let text = image.labels.get(SNAPSHOT_EXCLUDED);
+    let list = text.and_then(|text| serde_json::from_str::<Vec<Value>>(text).ok()).unwrap_or_default();
+    list.iter().filter_map(excluded_from_json).collect()
+}
+
+fn excluded_to_json(excluded: &Excluded) -> Value {
+    json!({"kind": excluded.kind, "target": excluded.target, "mark": excluded.mark})
+}
+
+fn excluded_from_json(value: &Value) -> Option<Excluded> {
+    let mark = value["mark"].as_str().map(str::to_owned);
+    Some(Excluded { mark, ..Excluded::new(value["kind"].as_str()?, value["target"].as_str()?) })
 }
 
 /// What of a snapshot's image no other image below it has; none where its labels do not tell.
 pub fn own_bytes(image: &Image) -> Option<u64> {
     let base: u64 = image.labels.get(SNAPSHOT_BASE_BYTES)?.parse().ok()?;
     Some(image.size_bytes.saturating_sub(base))
+}
+
+/// When the container ended that was saved to a snapshot; none where none was.
+pub fn ended_at(image: &Image) -> Option<i64> {
+    image.labels.get(SNAPSHOT_ENDED_AT)?.parse().ok()
 }
 
 /// The first 48 bits of a UUIDv7: milliseconds since 1970-01-01 UTC.

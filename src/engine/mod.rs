@@ -274,6 +274,17 @@ pub struct About {
     pub maps_users: bool,
 }
 
+/// A disk of this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disk {
+    /// The directory that was asked about.
+    pub path: PathBuf,
+    /// Bytes that can be written.
+    pub free_bytes: u64,
+    /// Its size.
+    pub total_bytes: u64,
+}
+
 /// Something may have changed; look for yourself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hint {
@@ -326,6 +337,15 @@ pub trait Engine: Send + Sync {
 
     /// What of the sandbox's file system a snapshot would not hold, and the processes that run in it.
     async fn excluded(&self, id: &str) -> Result<Vec<Excluded>, EngineError>;
+
+    /// Bytes that it has written to files of its own: what a snapshot of it takes.
+    async fn written_bytes(&self, id: &str) -> Result<u64, EngineError>;
+
+    /// The disk on which the engine keeps sandboxes and images; none where it is not this machine's.
+    async fn disk(&self) -> Result<Option<Disk>, EngineError>;
+
+    /// When a volume was made, which tells it from others of its name; none if it is not there.
+    async fn volume_made(&self, name: &str) -> Result<Option<String>, EngineError>;
 
     /// The CPU time that its processes have used since it came up.
     async fn cpu_time(&self, id: &str) -> Result<Duration, EngineError>;

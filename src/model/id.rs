@@ -158,6 +158,9 @@ fn is_printable(c: char) -> bool {
         || code >= 0xF0000)
 }
 
+/// What the name of every sandbox begins with.
+pub const SANDBOX_PREFIX: &str = "session-";
+
 /// The container's name for a session: `session-` and the name with every character outside `[A-Za-z0-9_.-]` replaced
 /// by `_`. Where that changes the name, or `taken` says it is in use, eight characters of the id follow, so that two
 /// names never meet in one container name.
@@ -168,9 +171,9 @@ pub fn sandbox_name(name: &SessionName, id: &SessionId, taken: bool) -> String {
         .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') { c } else { '_' })
         .collect();
     if clean == name.as_str() && !taken {
-        format!("session-{clean}")
+        format!("{SANDBOX_PREFIX}{clean}")
     } else {
-        format!("session-{clean}-{}", short(id))
+        format!("{SANDBOX_PREFIX}{clean}-{}", short(id))
     }
 }
 

@@ -4,6 +4,7 @@
 //! passes the time in.
 
 pub mod attention;
+pub mod budget;
 pub mod event;
 pub mod exec;
 pub mod id;

@@ -27,7 +27,8 @@ impl Rule {
     }
 }
 
-fn is_noted(snapshot: &Snapshot) -> bool {
+/// Whether a user has put a note on it.
+pub(super) fn is_noted(snapshot: &Snapshot) -> bool {
     snapshot.note.is_some() && !snapshot.creator.as_ref().is_some_and(By::is_daemon)
 }
 

@@ -21,6 +21,15 @@ pub struct Excluded {
     pub kind: String,
     /// The path, or the process's name.
     pub target: String,
+    /// Which one was there, in words that mean something to this machine alone; none where that is not known.
+    pub mark: Option<String>,
+}
+
+impl Excluded {
+    /// One of which nobody knows which it was.
+    pub fn new(kind: impl Into<String>, target: impl Into<String>) -> Self {
+        Self { kind: kind.into(), target: target.into(), mark: None }
+    }
 }
 
 /// A row of the snapshot table.

@@ -104,6 +104,37 @@ pub struct DaemonCheckResult {
     pub images: Vec<String>,
     /// How many layers each session's sandbox stands on.
     pub layers: Vec<SessionLayers>,
+    /// What of this home takes space on the engine, and how much there is; null from a daemon that does not tell.
+    #[serde(default)]
+    pub space: Option<SpaceUse>,
+}
+
+/// What sandboxes and snapshots take.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SpaceUse {
+    /// Bytes that sandboxes have written to files of their own.
+    pub sandboxes_bytes: u64,
+    /// Bytes of snapshots that no image below them has.
+    pub snapshots_bytes: u64,
+    /// Bytes that snapshots may take; null without a limit.
+    #[serde(default)]
+    pub budget_bytes: Option<u64>,
+    /// The engine's disk; null where it is not this machine's.
+    #[serde(default)]
+    pub disk: Option<EngineDisk>,
+}
+
+/// The disk on which the engine keeps its data.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct EngineDisk {
+    /// The engine's directory there.
+    pub path: String,
+    /// Bytes that are free.
+    pub free_bytes: u64,
+    /// Bytes in all.
+    pub total_bytes: u64,
 }
 
 /// A container of this home that is no session's.

@@ -66,7 +66,7 @@ kinds! {
     Limit = 17, "limit";
     /// Another process holds the database.
     StoreBusy = 18, "store_busy";
-    /// The disk that holds the database is full.
+    /// The disk that holds the database, or a file that is to be written, is full.
     StoreFull = 19, "store_full";
     /// The database was written by a newer abx.
     StoreNewer = 20, "store_newer";
@@ -74,8 +74,11 @@ kinds! {
     ShuttingDown = 21, "shutting_down";
     /// A fault in abx itself. The daemon's log has the whole chain.
     Internal = 22, "internal";
-    /// The sandbox has nothing at this path.
+    /// The sandbox, or the daemon's machine, has nothing at this path.
     FileNotFound = 23, "file_not_found";
+    /// A file of the daemon's machine cannot be read or written: the rights to it are missing, or its file system or disk
+    /// refuses.
+    FileDenied = 24, "file_denied";
 }
 
 /// The `data` of every error of ours.

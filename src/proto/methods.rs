@@ -173,10 +173,10 @@ methods! {
         [SnapshotNotFound, WrongState, SandboxLost, Limit, EngineUnavailable, EngineTimeout, EngineError],
         "Tells in what a snapshot differs from another, or from its session as it is now. A file that was only touched is the same.";
     SnapshotExport = "snapshot.export" (SnapshotExportParams) -> SnapshotExportResult,
-        [SnapshotNotFound, EngineUnavailable, EngineTimeout, EngineError],
+        [SnapshotNotFound, Busy, FileNotFound, FileDenied, EngineUnavailable, EngineTimeout, EngineError, StoreFull],
         "Writes a snapshot to a new file, for `snapshot.import` on another machine. No value of a variable and no path of the host is in what abx adds to its files.";
     SnapshotImport = "snapshot.import" (SnapshotImportParams) -> SnapshotImportResult,
-        [SessionExists, InvalidName, Limit, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
+        [SessionExists, InvalidName, FileNotFound, FileDenied, Limit, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
         "Takes a snapshot over from a file that `snapshot.export` wrote; with `session`, as a saved session of that name.";
     SnapshotPrune = "snapshot.prune" (SnapshotPruneParams) -> SnapshotPruneResult,
         [SessionNotFound, EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
@@ -245,7 +245,7 @@ methods! {
         "Gives the whole session table as one document, without values of environments unless asked for.";
     TableImport = "table.import" (TableImportParams) -> Vec<ImportOutcome>,
         [EngineUnavailable, EngineTimeout, EngineError, StoreFull, StoreBusy],
-        "Merges an exported table into this one. A session that is there already stays as it is; what a session has on this engine decides its state.";
+        "Merges an exported table into this one. A session that is there already stays as it is, but for secrets of the document that it lacks; what a session has on this engine decides its state.";
 }
 
 /// Whether the method of this name begins a subscription.

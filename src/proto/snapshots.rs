@@ -130,6 +130,9 @@ pub struct SnapshotExportResult {
 pub struct SnapshotImportParams {
     /// An absolute path on the daemon's machine.
     pub path: String,
+    /// What messages call the file, where it stands in for something else; its path if absent.
+    #[serde(default)]
+    pub called: Option<String>,
     /// Make a saved session of this name, to be resumed. Without it the snapshot is in nobody's timeline.
     #[serde(default)]
     pub session: Option<String>,

@@ -296,6 +296,10 @@ pub struct Session {
     pub metadata: BTreeMap<String, String>,
     /// Raised by one at every change.
     pub revision: u64,
+    /// In what it is not as its snapshot was saved: a mount that is another, a volume that is new. In the answers to
+    /// `session.resume`, `session.connect` and `session.fork` alone, where they made a sandbox from a snapshot.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 fn moderate() -> Profile {

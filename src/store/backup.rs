@@ -12,7 +12,7 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 
 use super::error::{StoreError, explain, explain_io};
-use super::{files, schema};
+use super::{files, open, schema};
 use crate::model::id::Timestamp;
 
 /// Copies that are kept: a week of them, one a day.
@@ -91,11 +91,11 @@ fn named(path: &Path) -> Option<Copy> {
     is_ours.then(|| Copy { stamp: stamp.to_owned(), path: path.to_owned() })
 }
 
-/// Drops the oldest copies. One from the future is of a clock that was wrong, and counts as older than all others: else a
-/// few of them would leave no room for those to come.
+/// Drops the oldest copies. One that nothing can come back from, and one from the future, of a clock that was wrong, count as
+/// older than all others: else a few of them would leave no room for those to come.
 fn prune(dir: &Path, now: &str) {
     let mut copies = newest_first(dir);
-    copies.sort_by_key(|copy| copy.stamp.as_str() > now);
+    copies.sort_by_cached_key(|copy| (whole(&copy.path).is_none(), copy.stamp.as_str() > now));
     for copy in copies.iter().skip(KEPT) {
         if let Err(error) = fs::remove_file(&copy.path) {
             tracing::warn!(%error, path = ?copy.path, "an old copy of the table stays");
@@ -103,10 +103,22 @@ fn prune(dir: &Path, now: &str) {
     }
 }
 
-/// Whether no copy is of the day that ends now. Those from the future do not count: the clock was wrong then, or is now.
+/// Whether no copy of this format is of the day that ends now. Those from the future do not count: the clock was wrong then,
+/// or is now. Nor do those that are damaged, whatever they are called.
 pub(super) fn is_due(dir: &Path, now: Timestamp) -> rusqlite::Result<bool> {
     let (today, yesterday) = (stamp(now)?, stamp(Timestamp(now.0.saturating_sub(DAY_MS)))?);
-    Ok(!newest_first(dir).iter().any(|copy| copy.stamp > yesterday && copy.stamp <= today))
+    let counts = |copy: &Copy| {
+        copy.stamp > yesterday && copy.stamp <= today && whole(&copy.path) == Some(schema::FORMAT)
+    };
+    Ok(!newest_first(dir).iter().any(counts))
+}
+
+/// The format of a copy, if it is whole.
+fn whole(path: &Path) -> Option<u32> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags).ok()?;
+    let format = schema::format(&conn).ok().filter(|format| (1..=schema::FORMAT).contains(format))?;
+    matches!(open::damage(&conn), Ok(None)).then_some(format)
 }
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;

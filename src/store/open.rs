@@ -200,7 +200,7 @@ fn examine(path: &Path, conn: &Connection) -> Result<(), Trouble> {
 
 /// What is wrong in a database, if anything is: in its pages or its indexes. A log of another table, which SQLite takes for
 /// the database's own, may leave each page whole and show in the indexes alone.
-fn damage(conn: &Connection) -> rusqlite::Result<Option<String>> {
+pub(super) fn damage(conn: &Connection) -> rusqlite::Result<Option<String>> {
     let verdict: String = conn.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
     Ok((verdict != "ok").then_some(verdict))
 }

@@ -93,7 +93,7 @@ fn load_snapshots(conn: &Connection, view: &mut View) -> rusqlite::Result<()> {
         snapshots.insert(snapshot.id.as_str().to_owned(), snapshot);
     }
     fill(conn, EXCLUDED, &mut snapshots, |s, c| {
-        s.excluded.push(Excluded { kind: c.text()?, target: c.text()? });
+        s.excluded.push(Excluded { kind: c.text()?, target: c.text()?, mark: c.maybe_text()? });
         Ok(())
     })?;
     for snapshot in snapshots.into_values() {
@@ -129,7 +129,8 @@ const SNAPSHOTS: &str = "SELECT
     own_bytes
 FROM snapshots";
 
-const EXCLUDED: &str = "SELECT snapshot, kind, target FROM snapshot_excluded ORDER BY snapshot, position";
+const EXCLUDED: &str =
+    "SELECT snapshot, kind, target, mark FROM snapshot_excluded ORDER BY snapshot, position";
 
 /// The fields stand in the order of [`SESSIONS`]. `names` are those given out so far.
 fn read_session(c: &mut Cells<'_>, names: &mut HashMap<String, SessionId>) -> rusqlite::Result<Session> {

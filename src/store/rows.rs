@@ -163,9 +163,9 @@ pub(super) fn put_snapshot(conn: &Connection, s: &Snapshot) -> rusqlite::Result<
         s.own_bytes.map(int),
     ])?;
     conn.prepare_cached("DELETE FROM snapshot_excluded WHERE snapshot = ?1")?.execute([s.id.as_str()])?;
-    let mut insert = conn.prepare_cached("INSERT INTO snapshot_excluded VALUES (?1, ?2, ?3, ?4)")?;
+    let mut insert = conn.prepare_cached("INSERT INTO snapshot_excluded VALUES (?1, ?2, ?3, ?4, ?5)")?;
     for (position, excluded) in (0i64..).zip(&s.excluded) {
-        insert.execute(params![s.id.as_str(), position, excluded.kind, excluded.target])?;
+        insert.execute(params![s.id.as_str(), position, excluded.kind, excluded.target, excluded.mark])?;
     }
     Ok(())
 }

@@ -26,6 +26,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     ON_BOOT,
     MAIN_OVER,
     SANDBOX_ENGINE,
+    EXCLUDED_MARK,
 ];
 
 /// How long a connection waits for another process's lock before it answers `Busy`. Only a stray SQLite shell can
@@ -205,6 +206,9 @@ UPDATE sessions SET main_over = 1 WHERE attention_source = 'ended';
 
 /// Which engine a session's sandbox is on.
 const SANDBOX_ENGINE: &str = "ALTER TABLE sessions ADD COLUMN sandbox_engine TEXT;";
+
+/// Which of its kind it was that a snapshot does not hold.
+const EXCLUDED_MARK: &str = "ALTER TABLE snapshot_excluded ADD COLUMN mark TEXT;";
 
 /// Sets what every connection needs, whether it reads or writes: `wait` is its patience with locks. Touches no file.
 pub(super) fn configure(conn: &Connection, wait: Duration) -> rusqlite::Result<()> {

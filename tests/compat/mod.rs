@@ -177,7 +177,7 @@ fn first() -> Snapshot {
 }
 
 fn second() -> Snapshot {
-    let excluded = |kind: &str, target: &str| Excluded { kind: kind.to_owned(), target: target.to_owned() };
+    let excluded = |kind: &str, target: &str| Excluded::new(kind, target);
     Snapshot {
         id: SnapshotId::new("019c1a2c-0000-7000-8000-000000000002"),
         name: "feature-x-20260201-2".to_owned(),

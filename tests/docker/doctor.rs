@@ -37,7 +37,9 @@ fn what_is_wrong_is_named_and_mended() {
     assert_eq!(found.status.code(), Some(1), "{text}");
     assert!(text.contains(&format!("fix: chmod go= {}", table.display())), "{text}");
     assert!(text.contains(&format!("fix: abx adopt lost {orphan}")), "{text}");
-    for check in ["home", "socket", "daemon", "engine", "clock", "disk", "backups", "layers", "settings"] {
+    for check in
+        ["home", "socket", "daemon", "engine", "clock", "disk", "backups", "storage", "layers", "settings"]
+    {
         assert!(text.contains(&format!("ok       {check:<10} ")), "{check}: {text}");
     }
     assert_eq!(world.run(&["doctor", "--fix"]).status.code(), Some(2), "nobody can be asked");

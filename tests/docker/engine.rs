@@ -172,7 +172,7 @@ async fn mounts_with_odd_names_hold_what_they_should() {
     assert_eq!(String::from_utf8_lossy(&ran.stdout).trim(), "/m/0", "commands start in the workspace");
     let excluded = home.engine.excluded(&id).await.expect("tells");
     assert_eq!(excluded.iter().filter(|e| e.kind == "bind").count(), names.len());
-    assert!(excluded.contains(&Excluded { kind: "volume".to_owned(), target: "/vol".to_owned() }));
+    assert!(excluded.contains(&Excluded::new("volume", "/vol")));
     assert!(
         !excluded.iter().any(|e| e.kind == "process"),
         "our own programs are not the user's: {excluded:?}"

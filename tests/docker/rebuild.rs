@@ -9,7 +9,7 @@ use crate::support::World;
 
 /// Sessions of every kind.
 fn fill(world: &World) {
-    for name in ["runs", "stopped", "saved", "old", "kept"] {
+    for name in ["runs", "stopped", "saved", "rests", "old", "kept"] {
         let params = json!({
             "name": name, "image": crate::support::engine::busybox_image(),
             "env": {"TOKEN": "s3cret"}, "metadata": {"team": "x"}, "timeout_ms": 3_600_000, "idle_ms": 1_800_000,
@@ -18,6 +18,7 @@ fn fill(world: &World) {
         world.sh(name, "echo kept > /root/file");
     }
     world.call("session.stop", json!({"name": "stopped"}));
+    world.call("session.save", json!({"name": "rests"}));
     world.call("session.save", json!({"name": "saved"}));
     let container = world.field("saved", "sandbox_id");
     crate::support::engine::docker(&["rm", "-fv", container.as_str().expect("an id")]);
@@ -26,12 +27,21 @@ fn fill(world: &World) {
     world.call("session.delete", json!({"name": "kept", "keep_snapshots": true}));
 }
 
-/// Loses the table in between two lives.
+/// Loses the table, and every copy of it, in between two lives.
 fn lose(world: &mut World, damage: impl FnOnce(&std::path::Path)) {
     world.call("daemon.shutdown", json!({}));
     world.daemon().wait();
+    forget_copies(world);
     damage(&world.home.root().join("sessions.db"));
     world.restart(None);
+}
+
+/// Removes the copies that a daemon made by itself, if it has made any yet.
+fn forget_copies(world: &World) {
+    let copies = world.home.root().join("backups");
+    if copies.exists() {
+        fs::remove_dir_all(copies).expect("removed");
+    }
 }
 
 /// Everything is there and obeys; the words about it come once.
@@ -41,16 +51,20 @@ fn check(world: &World, damaged: bool) {
         String::from_utf8_lossy(&listed.stdout).into_owned(),
         String::from_utf8_lossy(&listed.stderr).into_owned(),
     );
-    for name in ["runs", "stopped", "saved", "new"] {
+    for name in ["runs", "stopped", "saved", "rests", "new"] {
         assert!(out.contains(name), "{name}: {out}");
     }
     assert_eq!(err.contains("is kept as"), damaged, "{err}");
     assert!(err.contains("environment") && err.contains("lost"), "{err}");
     assert!(world.run(&["ls"]).stderr.is_empty(), "it is said once");
     assert!(world.text(&["daemon", "status"]).contains("came back from the labels"));
-    for (name, status) in
-        [("runs", "running"), ("stopped", "stopped"), ("saved", "saved"), ("new", "running")]
-    {
+    for (name, status) in [
+        ("runs", "running"),
+        ("stopped", "stopped"),
+        ("saved", "saved"),
+        ("rests", "saved"),
+        ("new", "running"),
+    ] {
         let row = world.call("session.get", json!({"name": name}));
         assert_eq!(row["status"], status, "{name}");
         assert_eq!(
@@ -64,7 +78,7 @@ fn check(world: &World, damaged: bool) {
         assert_eq!(world.sh(name, "echo $TOKEN")["stdout"], "\n", "no value is in a label");
     }
     let snapshots = world.call("snapshot.list", json!({}));
-    assert_eq!(snapshots.as_array().map(Vec::len), Some(2), "{snapshots}");
+    assert_eq!(snapshots.as_array().map(Vec::len), Some(3), "{snapshots}");
     let kinds = world.call("event.list", json!({"kinds": ["session.rebuilt"]}));
     assert!(kinds.as_array().is_some_and(|all| all.len() >= 4), "{kinds}");
     assert!(world.home.log().contains("made a row again from its container's labels"));
@@ -97,6 +111,7 @@ fn a_copy_of_the_table_brings_the_environment_back_too() {
     fill(&world);
     world.call("daemon.shutdown", json!({}));
     world.daemon().wait();
+    forget_copies(&world);
     let copies = world.home.root().join("backups");
     fs::create_dir_all(&copies).expect("made");
     let table = world.home.root().join("sessions.db");
@@ -113,7 +128,7 @@ fn a_copy_of_the_table_brings_the_environment_back_too() {
     assert_eq!(replaced[0]["data"]["copy"], "sessions-20260201-093000-v1.db");
     assert_eq!(
         world.call("session.list", json!({})).as_array().map(Vec::len),
-        Some(4),
+        Some(5),
         "none is deleted twice"
     );
     assert_eq!(world.field("saved", "status"), "saved");
@@ -166,4 +181,32 @@ fn what_runs_is_found_again_with_its_terminal_when_the_table_is_gone() {
     world.call("exec.kill", json!({"id": started["id"], "signal": 9}));
     let ended = world.call("exec.wait", json!({"id": started["id"], "timeout": 60_000}));
     assert_eq!(ended["exit_code"], 137, "its end is noted");
+}
+
+#[test]
+fn what_runs_now_is_found_again_although_it_did_not_when_the_table_was_copied() {
+    let Some(mut world) = World::new() else { return };
+    world.start("a");
+    world.call("session.stop", json!({"name": "a", "grace_ms": 0}));
+    world.call("daemon.shutdown", json!({}));
+    world.daemon().wait();
+    forget_copies(&world);
+    let (table, copies) = (world.home.root().join("sessions.db"), world.home.root().join("backups"));
+    fs::create_dir_all(&copies).expect("made");
+    let stamp = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
+    fs::copy(&table, copies.join(format!("sessions-{stamp}-v1.db"))).expect("copied");
+    world.restart(None);
+    world.call("session.resume", json!({"name": "a"}));
+    let started = world.call("exec.start", json!({"session": "a", "cmd": ["sleep", "1000"]}));
+    world.call("daemon.shutdown", json!({}));
+    world.daemon().wait();
+    fs::remove_file(&table).expect("removed");
+    world.restart(None);
+    crate::support::until("it to be found", || {
+        let all = world.call("exec.list", json!({"session": "a"}));
+        let found = |exec: &Value| exec["id"] == started["id"] && exec["status"] == "running";
+        all.as_array().expect("a list").iter().any(found).then_some(())
+    });
+    assert_eq!(world.field("a", "status"), "running");
+    assert_eq!(world.sh("a", "echo here")["stdout"], "here\n");
 }

@@ -9,6 +9,15 @@ use serde_json::{Value, json};
 use crate::support::World;
 use crate::support::engine::{busybox_image, docker};
 
+/// Removes the table, and the copies of it that a daemon made by itself.
+fn lose_table(world: &World) {
+    std::fs::remove_file(world.home.root().join("sessions.db")).expect("removed");
+    let copies = world.home.root().join("backups");
+    if copies.exists() {
+        std::fs::remove_dir_all(copies).expect("removed");
+    }
+}
+
 #[test]
 fn an_exported_table_comes_back_in_the_place_of_a_new_one() {
     let Some(mut world) = World::new() else { return };
@@ -32,7 +41,7 @@ fn an_exported_table_comes_back_in_the_place_of_a_new_one() {
     // Nothing looks for containers meanwhile.
     world.call("daemon.shutdown", json!({}));
     world.daemon().wait();
-    std::fs::remove_file(world.home.root().join("sessions.db")).expect("removed");
+    lose_table(&world);
     let container = docker(&["ps", "-aq", "--no-trunc", "--filter", "name=^session-a$"]);
     docker(&["rename", &container, "aside"]);
     world.restart(None);
@@ -109,4 +118,25 @@ fn a_container_that_somebody_else_made_is_a_session_from_then_on() {
     world.text(&["delete", "mine", "-y"]);
     let left: Value = world.call("session.list", json!({}));
     assert_eq!((left, world.containers().len()), (json!([]), 0));
+}
+
+#[test]
+fn what_was_adopted_is_there_again_when_the_table_is_gone() {
+    let Some(mut world) = World::new() else { return };
+    let theirs = Theirs::run(&["--network", "none"]);
+    docker(&["start", &theirs.0]);
+    world.text(&["adopt", "mine", &theirs.0, "--agent", "codex"]);
+    let before = world.call("session.get", json!({"name": "mine"}));
+    world.call("daemon.shutdown", json!({}));
+    world.daemon().wait();
+    lose_table(&world);
+    world.restart(None);
+    let after = world.call("session.get", json!({"name": "mine"}));
+    for field in ["id", "sandbox", "sandbox_id", "agent", "status", "runtime", "network"] {
+        assert_eq!(after[field], before[field], "{field}");
+    }
+    let doctor = world.text(&["doctor"]);
+    assert!(doctor.contains("every container and image of this home has a row"), "{doctor}");
+    world.text(&["delete", "mine", "-y"]);
+    assert_eq!(docker(&["ps", "-aq", "--filter", &format!("name=^{}$", theirs.0)]), "");
 }

@@ -1,5 +1,10 @@
 //! The timeline as a user has it: what differs between its snapshots, and what becomes of too many.
 
+use std::io::{Read, Write};
+use std::process::Stdio;
+
+use serde_json::json;
+
 use crate::support::World;
 use crate::support::engine::busybox_image;
 
@@ -52,12 +57,15 @@ fn pruning_leaves_the_way_back_and_the_engine_without_the_rest() {
     let done = world.text(&["snapshot", "prune", "a", "--keep", "1", "-y"]);
     assert_eq!(done, told.replace("would be ", ""));
     assert_eq!(world.text(&["-q", "snapshot", "list", "a"]), "three\n");
+    let refused = world.run(&["resume", "a", "--snapshot", "three", "--discard"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!((refused.status.code(), said.contains("iscard")), (Some(4), false), "{said}");
     world.text(&["stop", "a"]);
     let back = world.run(&["resume", "a", "--snapshot", "three", "--discard"]);
     assert!(back.status.success());
     let said = String::from_utf8_lossy(&back.stderr);
     assert!(
-        said.contains("Discarding all files of session 'a' that no snapshot holds (the newest: three)."),
+        said.contains("Discarded all files of session 'a' that no snapshot holds (the newest: three)."),
         "{said}"
     );
     assert_eq!(world.text(&["-q", "snapshot", "list", "a"]), "three\n", "nothing was saved first");
@@ -68,7 +76,13 @@ fn pruning_leaves_the_way_back_and_the_engine_without_the_rest() {
 #[test]
 fn an_exported_snapshot_comes_up_on_another_machine_as_it_was() {
     let (Some(here), Some(there)) = (World::new(), World::new()) else { return };
-    here.text(&["start", "a", "--image", &busybox_image(), "--meta", "team=x", "-e", "TOKEN=hunter2"]);
+    let port =
+        std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|free| free.local_addr()).expect("a port");
+    let fixed = format!("{}:81", port.port());
+    let own =
+        ["-p", "80", "-p", &fixed, "--timeout", "8h", "--idle", "1h", "--keep", "3", "--on-boot", "resume"];
+    let start = ["start", "a", "--image", &busybox_image(), "--meta", "team=x", "-e", "TOKEN=hunter2"];
+    here.text(&[&start[..], &own].concat());
     sh(&here, "echo kept > /root/file");
     here.text(&["save", "a", "--snapshot", "one", "--note", "a reason"]);
     let directory = tempfile::tempdir().expect("a directory");
@@ -85,15 +99,51 @@ fn an_exported_snapshot_comes_up_on_another_machine_as_it_was() {
     assert_eq!(said, "Snapshot 'one' imported as session 'b'.\nResume with: abx resume b\n");
     let list = there.text(&["snapshot", "list", "b"]);
     assert!(list.contains("one ") && list.ends_with("a reason\n"), "{list}");
+    let row = there.call("session.get", json!({"name": "b"}));
+    let times = [&row["timeout_ms"], &row["idle_ms"], &row["keep"], &row["on_boot"]];
+    assert_eq!(times, [&json!(28_800_000), &json!(3_600_000), &json!(3), &json!("resume")]);
+    let ports = json!([
+        {"container": 80, "host": null, "protocol": "tcp"}, {"container": 81, "host": port.port(), "protocol": "tcp"},
+    ]);
+    assert_eq!(row["ports"], ports);
     there.text(&["resume", "b"]);
+    assert_eq!(there.field("b", "ports")[1]["host"], port.port());
     assert_eq!(there.text(&["exec", "b", "--", "cat", "/root/file"]), "kept\n");
     assert!(there.text(&["get", "b"]).contains("team=x"));
     // Without a session, and beside the first.
     assert_eq!(there.text(&["snapshot", "import", path]), "Snapshot 'one-2' imported.\n");
+    there.text(&["snapshot", "import", path, "--session", "second"]);
+    assert_eq!(there.field("second", "ports")[1]["host"], json!(null), "b has it");
 
     std::fs::write(&file, &bytes[..bytes.len() / 2]).expect("cut off");
     let refused = there.run(&["snapshot", "import", path, "--session", "c"]);
     assert_ne!(refused.status.code(), Some(0));
     assert_eq!(there.run(&["get", "c"]).status.code(), Some(3), "nothing of it is kept");
-    assert_eq!(there.text(&["-q", "snapshot", "list"]).lines().count(), 2);
+    assert_eq!(there.text(&["-q", "snapshot", "list"]).lines().count(), 3);
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_told_as_what_it_is() {
+    let Some(world) = World::new() else { return };
+    world.text(&["start", "a", "--image", &busybox_image()]);
+    world.text(&["save", "a", "--snapshot", "one"]);
+    let directory = world.home.dir().join("missing");
+    let path = directory.join("one.abx").display().to_string();
+    let export = json!({"snapshot": "one", "path": path});
+    assert_eq!(world.refuse("snapshot.export", export)["data"]["kind"], "file_not_found");
+    let refused = world.run(&["snapshot", "export", "one", &path]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains(&format!("cannot write {path}: ")), "{said}");
+    assert!(!directory.exists(), "no directory is made for it");
+    assert_eq!(world.refuse("snapshot.import", json!({"path": path}))["data"]["kind"], "file_not_found");
+
+    let mut import =
+        world.abx().args(["snapshot", "import", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let import = import.as_mut().expect("abx runs");
+    import.stdin.take().expect("piped").write_all(b"noise").expect("written");
+    let mut said = String::new();
+    import.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+    assert_ne!(import.wait().expect("it ends").code(), Some(0));
+    assert!(said.contains("cannot import the standard input: ") && !said.contains("/tmp"), "{said}");
 }

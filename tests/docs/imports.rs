@@ -35,6 +35,8 @@ const RULES: &[Rule] = &[
     Rule { place: "engine", ours: &["fault", "model"], outside: &[ENGINE] },
     Rule { place: "engine/fake", ours: &["model", "tarball"], outside: &[ENGINE, &["tar"]] },
     Rule { place: "engine/docker", ours: &["fault", "model"], outside: &[ENGINE, &["bollard", "tar"]] },
+    // Whether an engine is on this machine, and what is free on its disk, only the system tells.
+    Rule { place: "engine/docker/disk", ours: &["model"], outside: &[ENGINE, &["bollard", "nix::sys"]] },
     Rule { place: "daemon", ours: DAEMON_OURS, outside: &[DAEMON] },
     Rule { place: "daemon/rpc", ours: RPC_OURS, outside: &[DAEMON] },
     Rule { place: "guest", ours: &[], outside: &[GUEST] },

@@ -274,3 +274,28 @@ fn memory_kib(pid: i32) -> u64 {
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a size");
     line.split_whitespace().nth(1).expect("a number").parse().expect("a number")
 }
+
+#[test]
+fn the_name_of_an_operation_is_bounded_wherever_it_is_given() {
+    let home = Home::new();
+    let daemon = Daemon::start(&home);
+    let op = "o".repeat(129);
+    let mut calls = vec![
+        ("session.start", json!({"name": "a"})),
+        ("session.resume", json!({"name": "a"})),
+        ("session.connect", json!({"name": "a"})),
+        ("session.save", json!({"name": "a"})),
+        ("session.fork", json!({"name": "a", "new_name": "b"})),
+        ("session.import", json!({"rows": []})),
+        ("snapshot.export", json!({"snapshot": "s", "path": "/nowhere/s"})),
+        ("snapshot.import", json!({"path": "/nowhere/s"})),
+        ("table.import", json!({"document": {"abx_table": 1, "sessions": []}})),
+    ];
+    for (method, params) in &mut calls {
+        params["op"] = json!(op);
+        let answer = daemon.connect().request(1, method, params.clone()).line();
+        assert_eq!(answer["error"]["data"]["kind"], "invalid_params", "{method}: {answer}");
+        let message = answer["error"]["message"].as_str().expect("a message");
+        assert!(message.starts_with("op: expected 1 to 128 bytes"), "{method}: {message}");
+    }
+}

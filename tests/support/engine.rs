@@ -203,6 +203,8 @@ impl TestHome {
             creator: None,
             parent: None,
             note: Some("a note".to_owned()),
+            excluded: Vec::new(),
+            saves: false,
         }
     }
 }

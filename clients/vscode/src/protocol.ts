@@ -63,6 +63,10 @@ export interface DaemonCheckResult {
    * How many layers each session's sandbox stands on.
    */
   layers: SessionLayers[];
+  /**
+   * What of this home takes space on the engine, and how much there is; null from a daemon that does not tell.
+   */
+  space: SpaceUse | null;
 }
 
 /**
@@ -139,6 +143,24 @@ export interface Done {
  * How bytes stand in JSON.
  */
 export type Encoding = "utf-8" | "base64";
+
+/**
+ * The disk on which the engine keeps its data.
+ */
+export interface EngineDisk {
+  /**
+   * Bytes that are free.
+   */
+  free_bytes: number;
+  /**
+   * The engine's directory there.
+   */
+  path: string;
+  /**
+   * Bytes in all.
+   */
+  total_bytes: number;
+}
 
 /**
  * An engine as `daemon.info` shows it.
@@ -921,6 +943,11 @@ export interface Session {
    */
   timeout_ms?: number | null;
   /**
+   * In what it is not as its snapshot was saved: a mount that is another, a volume that is new. In the answers to
+   * `session.resume`, `session.connect` and `session.fork` alone, where they made a sandbox from a snapshot.
+   */
+  warnings?: string[];
+  /**
    * The host directory that it works on.
    */
   workspace?: Workspace | null;
@@ -1082,6 +1109,28 @@ export interface SnapshotPruneResult {
    * The snapshots, as they were.
    */
   snapshots: Snapshot[];
+}
+
+/**
+ * What sandboxes and snapshots take.
+ */
+export interface SpaceUse {
+  /**
+   * Bytes that snapshots may take; null without a limit.
+   */
+  budget_bytes: number | null;
+  /**
+   * The engine's disk; null where it is not this machine's.
+   */
+  disk: EngineDisk | null;
+  /**
+   * Bytes that sandboxes have written to files of their own.
+   */
+  sandboxes_bytes: number;
+  /**
+   * Bytes of snapshots that no image below them has.
+   */
+  snapshots_bytes: number;
 }
 
 /**
@@ -1918,6 +1967,10 @@ export interface SnapshotImportParams {
    */
   path: string;
   /**
+   * What messages call the file, where it stands in for something else; its path if absent.
+   */
+  called?: string | null;
+  /**
    * Id for progress notifications.
    */
   op?: string | null;
@@ -2590,7 +2643,7 @@ export interface Methods {
   "store.delete": { params: StoreDeleteParams; result: StoreDeleteResult };
   /** Gives the whole session table as one document, without values of environments unless asked for. */
   "table.export": { params: TableExportParams; result: TableDocument };
-  /** Merges an exported table into this one. A session that is there already stays as it is; what a session has on this engine decides its state. */
+  /** Merges an exported table into this one. A session that is there already stays as it is, but for secrets of the document that it lacks; what a session has on this engine decides its state. */
   "table.import": { params: TableImportParams; result: ImportOutcome[] };
 }
 
@@ -2603,6 +2656,7 @@ export type ErrorKind =
   | "engine_timeout"
   | "engine_unavailable"
   | "exec_not_found"
+  | "file_denied"
   | "file_not_found"
   | "image_not_found"
   | "internal"

@@ -31,7 +31,7 @@ use crate::cli::args::CpArgs;
 use crate::cli::context::Context;
 use crate::cli::failure::Failure;
 use crate::cli::output::{clean, raw_stdout};
-use crate::cli::table::bytes;
+use crate::config::size;
 use crate::proto::copy::{CopyPlace, Direction, Owner};
 use crate::proto::files::FileKind;
 
@@ -84,7 +84,7 @@ fn tell(context: &Context, from: &Place, to: &Place, watch: &Watch<'_>) {
     } else if !context.output.quiet {
         let (count, to) = (watch.entries, clean(&to.shown()));
         let files = if count == 1 { "file" } else { "files" };
-        context.output.note(&format!("Copied {count} {files} ({}) to {to}", bytes(watch.bytes)));
+        context.output.note(&format!("Copied {count} {files} ({}) to {to}", size(watch.bytes)));
     }
 }
 

@@ -21,8 +21,8 @@ use crate::cli::args::DoctorArgs;
 use crate::cli::context::Context;
 use crate::cli::failure::{FAILED, Failure};
 use crate::cli::output::clean;
-use crate::cli::table::bytes;
 use crate::client::{CallError, Client, ConnectError};
+use crate::config::size;
 use crate::paths::{self, Home};
 use crate::proto::daemon::DaemonInfoResult;
 use crate::proto::errors::Kind;
@@ -281,7 +281,7 @@ fn space_check(root: &Path) -> Check {
     };
     #[expect(clippy::useless_conversion, reason = "the fields are narrower on other platforms")]
     let free = u64::from(stat.blocks_available()).saturating_mul(u64::from(stat.fragment_size()));
-    let why = format!("{} free at {}", bytes(free), existing.display());
+    let why = format!("{} free at {}", size(free), existing.display());
     match free {
         0..NO_SPACE_BYTES => Check::failed("disk", why, "free some space: the table cannot grow"),
         NO_SPACE_BYTES..LOW_SPACE_BYTES => Check::warning("disk", why, "free some space"),

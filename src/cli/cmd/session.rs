@@ -38,13 +38,14 @@ pub(crate) fn run(context: &Context, verb: SessionCommand) -> Result<u8, Failure
         }
         SessionCommand::Save(args) => save(context, args)?,
         SessionCommand::Resume { name, snapshot, discard, yes } => {
-            if discard {
-                agree_to_discard(context, &name, yes)?;
-            }
+            let discards = if discard { agree_to_discard(context, &name, yes)? } else { None };
             let params = ResumeParams { name, snapshot, discard, op: operation_id() };
             show::<SessionResume>(context, &params, |s| {
                 format!("{}\n{}", done(s, "resumed"), attach_line(s))
             })?;
+            if let Some(lost) = discards {
+                context.output.note(&format!("Discarded {lost}."));
+            }
         }
         SessionCommand::Delete { name, keep_snapshots, forget, yes } => {
             return each(context, name, |name| {
@@ -119,7 +120,11 @@ fn show<M: Method<Result = Session>>(
     text: impl FnOnce(&Session) -> String,
 ) -> Result<(), Failure> {
     let raw = context.call::<M>(params)?;
-    context.deliver::<M>(&raw, |s| clean(&s.name), text)
+    context.deliver::<M>(&raw, |s| clean(&s.name), text)?;
+    for warning in understand::<M>(&raw)?.warnings {
+        context.output.note(&format!("Warning: {}", clean(&warning)));
+    }
+    Ok(())
 }
 
 /// As [`show`], but under `--json` the document is the caller's to print.
@@ -220,11 +225,8 @@ fn save(context: &Context, args: SaveArgs) -> Result<(), Failure> {
         let names: Vec<String> = pruned.iter().map(|name| clean(name)).collect();
         context.output.note(&format!("Snapshots deleted: {}", names.join(", ")));
     }
-    let missing = snapshot.excluded;
-    if !missing.is_empty() {
-        let missing: Vec<String> =
-            missing.iter().map(|e| format!("{} {}", clean(&e.kind), clean(&e.target))).collect();
-        context.output.note(&format!("Not in the snapshot: {}", missing.join(", ")));
+    if !snapshot.excluded.is_empty() {
+        context.output.note(&format!("Not in the snapshot: {}", table::excluded(&snapshot)));
     }
     Ok(())
 }
@@ -254,18 +256,20 @@ fn delete(context: &Context, asked: DeleteParams, yes: bool) -> Result<Box<RawVa
     Ok(raw)
 }
 
-/// Says what going back loses, and asks for it where somebody can answer.
-fn agree_to_discard(context: &Context, name: &str, yes: bool) -> Result<(), Failure> {
+/// Asks for what going back loses where somebody can answer, and gives its name where nobody is asked: that is said once it
+/// was done. A session that runs is not gone back in, and nothing is said of it here.
+fn agree_to_discard(context: &Context, name: &str, yes: bool) -> Result<Option<String>, Failure> {
     let session = context.connect()?.call::<SessionGet>(&NameParams { name: name.to_owned() })?;
     let lost = discarded(&session);
-    if !yes && can_ask() {
-        if !context.agrees(&format!("Discard {lost}? Nothing brings it back. [y/N] ")) {
-            return Err(Failure::refused("nothing was discarded"));
-        }
-    } else {
-        context.output.note(&format!("Discarding {lost}."));
+    if yes || !can_ask() {
+        return Ok(Some(lost));
     }
-    Ok(())
+    if session.status != Status::Running
+        && !context.agrees(&format!("Discard {lost}? Nothing brings it back. [y/N] "))
+    {
+        return Err(Failure::refused("nothing was discarded"));
+    }
+    Ok(None)
 }
 
 fn discarded(session: &Session) -> String {

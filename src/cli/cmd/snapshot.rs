@@ -7,6 +7,7 @@ use crate::cli::context::{Context, can_ask, understand};
 use crate::cli::failure::Failure;
 use crate::cli::output::clean;
 use crate::cli::table;
+use crate::config::size;
 use crate::proto::methods::{SnapshotDelete, SnapshotDiff, SnapshotList, SnapshotPrune};
 use crate::proto::snapshots::{
     PathChange, PathDifference, SnapshotDeleteParams, SnapshotDiffParams, SnapshotDiffResult,
@@ -16,12 +17,12 @@ use crate::proto::snapshots::{
 /// Runs a snapshot verb.
 pub(crate) fn run(context: &Context, verb: SnapshotCommand) -> Result<u8, Failure> {
     match verb {
-        SnapshotCommand::List { name } => {
+        SnapshotCommand::List { name, output } => {
             let raw = context.call::<SnapshotList>(&SnapshotListParams { name })?;
             context.deliver::<SnapshotList>(
                 &raw,
                 |list| lines(list.iter().map(|s| s.name.as_str())),
-                |list| table::snapshots(list),
+                |list| if output.is_some() { table::wide_snapshots(list) } else { table::snapshots(list) },
             )?;
         }
         SnapshotCommand::Delete { snapshot, yes } => {
@@ -94,7 +95,7 @@ fn pruned(result: &SnapshotPruneResult) -> String {
         result.snapshots.iter().map(|s| format!("Snapshot '{}' {done}deleted.", clean(&s.name))).collect();
     text.push(match result.snapshots.len() {
         0 => "No snapshot is too many.".to_owned(),
-        _ => format!("{} {done}freed.", table::bytes(result.freed_bytes)),
+        _ => format!("{} {done}freed.", size(result.freed_bytes)),
     });
     text.join("\n")
 }

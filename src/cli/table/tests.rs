@@ -1,7 +1,7 @@
 //! Whole texts of tables and details.
 
 use super::*;
-use crate::proto::types::{Limits, Network, Port, Profile, Reason, Status, Workspace};
+use crate::proto::types::{Excluded, Limits, Network, Port, Profile, Reason, Status, Workspace};
 
 /// A running session of this name.
 pub(crate) fn session(name: &str) -> Session {
@@ -47,6 +47,7 @@ pub(crate) fn session(name: &str) -> Session {
         env: Default::default(),
         metadata: Default::default(),
         revision: 3,
+        warnings: Vec::new(),
     }
 }
 
@@ -173,5 +174,15 @@ fn snapshots_have_their_columns() {
     let want = "NAME                         SESSION              CREATED                   SIZE NOTE\n\
          x-20260201                   x                    2026-02-01T09:00:00Z  76.2 MiB before the rewrite\n\
          x-20260201                   x                    2026-02-01T09:00:00Z         -";
-    assert_eq!(snapshots(&[snapshot, bare]), want);
+    assert_eq!(snapshots(&[snapshot.clone(), bare]), want);
+
+    let lacks = |kind: &str, target: &str| Excluded { kind: kind.to_owned(), target: target.to_owned() };
+    let full =
+        Snapshot { excluded: vec![lacks("bind", "/workspace"), lacks("process", "no\nde")], ..snapshot };
+    let wide = wide_snapshots(std::slice::from_ref(&full));
+    assert!(
+        wide.lines().next().is_some_and(|title| title.ends_with("NOTE                 NOT IN IT")),
+        "{wide}"
+    );
+    assert!(wide.ends_with("before the rewrite   bind /workspace, process no\\nde"), "{wide}");
 }

@@ -11,7 +11,7 @@ use crate::engine::labels::{self, REPLACED};
 use crate::engine::{EngineError, Image, Observed, RunState};
 use crate::model::event::{EventKind, Fact, Told};
 use crate::model::id::{SessionId, SnapshotId, Timestamp};
-use crate::model::session::{Operation, Session, Snapshot, SnapshotState, Status};
+use crate::model::session::{Operation, Runtime, Session, Snapshot, SnapshotState, Status};
 use crate::store::error::StoreError;
 use crate::store::{RESTORED_KEY, Tx};
 
@@ -67,7 +67,7 @@ impl Driver {
                 self.drop_gone(&snapshot).await;
             }
         }
-        let ran = |c: &&Observed| c.state != RunState::Created && c.name.starts_with("session-");
+        let ran = |c: &&Observed| c.state != RunState::Created && self.is_sandbox(c);
         for container in containers.iter().filter(ran) {
             self.link(container, containers).await?;
         }
@@ -105,8 +105,8 @@ impl Driver {
         if other_there || same || container.name.contains(REPLACED) {
             return Ok(());
         }
-        let Some(now) = self.0.engine.inspect(&container.id).await? else { return Ok(()) };
-        let Some(made) = labels::rebuild(&now) else { return Ok(()) };
+        let Some(now) = self.look_at(&container.id).await? else { return Ok(()) };
+        let Some(made) = self.row_again(&now) else { return Ok(()) };
         tracing::warn!(session = %held.session.name, container = now.name, "its container is another than when the table was copied");
         let renamed = now.name != held.session.sandbox;
         let whole = made.clone();
@@ -122,6 +122,9 @@ impl Driver {
             && let Err(failure) = self.commit(&mut held, move |row| take_container(row, &made)).await
         {
             tracing::error!(%failure, session = %held.session.name, "cannot record a session's container");
+        }
+        if held.session.runtime == Runtime::Init {
+            self.0.guests.expect(&held.session.id);
         }
         Ok(())
     }

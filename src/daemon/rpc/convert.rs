@@ -60,6 +60,7 @@ pub fn session(session: &Session, idleness: Option<Idleness>) -> types::Session 
         env: session.spec.env.keys().map(|key| (key.clone(), MASK.to_owned())).collect(),
         metadata: session.metadata.clone(),
         revision: session.revision,
+        warnings: Vec::new(),
     }
 }
 

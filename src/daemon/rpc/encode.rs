@@ -11,6 +11,7 @@ use super::convert;
 use crate::daemon::idle::Idleness;
 use crate::model::id::SessionId;
 use crate::model::session::Session;
+use crate::proto::types;
 
 /// A session's JSON, shared.
 #[derive(Debug, Clone)]
@@ -20,6 +21,13 @@ impl Encoded {
     /// The text, shared.
     pub(super) fn into_raw(self) -> Arc<RawValue> {
         self.0
+    }
+}
+
+impl Encoded {
+    /// A session that was just brought back, and what is to be said of that.
+    pub(super) fn warned(session: &Session, idleness: Option<Idleness>, warnings: Vec<String>) -> Self {
+        raw(&types::Session { warnings, ..convert::session(session, idleness) })
     }
 }
 
@@ -95,7 +103,11 @@ impl Encoder {
 }
 
 fn encode(session: &Session, idleness: Option<Idleness>) -> Encoded {
-    let text = serde_json::value::to_raw_value(&convert::session(session, idleness));
+    raw(&convert::session(session, idleness))
+}
+
+fn raw(session: &types::Session) -> Encoded {
+    let text = serde_json::value::to_raw_value(session);
     Encoded(Arc::from(text.expect("strings, numbers and maps of them always encode")))
 }
 

@@ -27,6 +27,7 @@ use super::caller::{self, Introduced};
 use super::driver::Driver;
 use super::failure::Failure;
 use super::framing::{Notifier, Peer, params};
+use super::named;
 use super::progress::Report;
 use super::shutdown::Shutdown;
 use super::subscriptions::{Answered, Reserved, Subscriptions};
@@ -140,7 +141,16 @@ fn unsubscribe(extensions: &Extensions, subscription: u64) -> Done {
 
 /// Progress of an operation, on a session if it is about one: to the connection that the call came from, if it asked for
 /// it, and to those who subscribed.
-fn report(app: &App, session: Option<&str>, op: Option<String>, extensions: &Extensions) -> Report {
+///
+/// # Errors
+/// `invalid_params` where the caller's name for it is none.
+fn report(
+    app: &App,
+    session: Option<&str>,
+    op: Option<String>,
+    extensions: &Extensions,
+) -> Result<Report, Failure> {
+    named::operation(op.as_deref())?;
     let notifier = extensions.get::<Notifier>().filter(|_| op.is_some()).cloned();
-    app.driver.report(session, op, notifier)
+    Ok(app.driver.report(session, op, notifier))
 }

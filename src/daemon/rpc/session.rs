@@ -9,6 +9,7 @@ use crate::daemon::awake::Use;
 use crate::daemon::driver::DEFAULT_GRACE;
 use crate::daemon::failure::{Failure, known};
 use crate::daemon::framing::Prepared;
+use crate::daemon::progress::Report;
 use crate::daemon::verbs::power::Way;
 use crate::daemon::verbs::save::Naming;
 use crate::model::attention::Attention;
@@ -32,6 +33,15 @@ pub(super) fn register(module: &mut Module) {
 
 fn encoded(app: &App, session: &Arc<Session>) -> Encoded {
     app.encoder.one(session, app.driver.count(), app.driver.idleness(session))
+}
+
+/// A session that was brought back, with what there was to warn of.
+fn brought(app: &App, session: &Arc<Session>, report: &Report) -> Encoded {
+    let warnings = report.warnings();
+    if warnings.is_empty() {
+        return encoded(app, session);
+    }
+    Encoded::warned(session, app.driver.idleness(session), warnings)
 }
 
 fn read(module: &mut Module) {
@@ -67,7 +77,7 @@ fn read(module: &mut Module) {
 
 fn power(module: &mut Module) {
     later::<SessionStart, _, _>(module, |asked, app, extensions| async move {
-        let report = report(&app, Some(&asked.name), asked.op.clone(), &extensions);
+        let report = report(&app, Some(&asked.name), asked.op.clone(), &extensions)?;
         Ok(encoded(&app, &app.driver.start(asked, report).await?))
     });
     later::<SessionStop, _, _>(module, |asked, app, _| async move {
@@ -75,13 +85,15 @@ fn power(module: &mut Module) {
         Ok(encoded(&app, &app.driver.stop(&asked.name, grace, Reason::User).await?))
     });
     later::<SessionResume, _, _>(module, |asked, app, extensions| async move {
-        let report = report(&app, Some(&asked.name), asked.op, &extensions);
-        Ok(encoded(&app, &app.driver.resume(&asked.name, way(asked.snapshot, asked.discard)?, report).await?))
+        let report = report(&app, Some(&asked.name), asked.op, &extensions)?;
+        let way = way(asked.snapshot, asked.discard)?;
+        let session = app.driver.resume(&asked.name, way, report.clone()).await?;
+        Ok(brought(&app, &session, &report))
     });
     later::<SessionConnect, _, _>(module, |asked, app, extensions| async move {
-        let report = report(&app, Some(&asked.name), asked.op, &extensions);
-        let wanted = Use { session: asked.name, resume: asked.resume, report };
-        Ok(encoded(&app, &app.driver.connect(wanted).await?))
+        let report = report(&app, Some(&asked.name), asked.op, &extensions)?;
+        let wanted = Use { session: asked.name, resume: asked.resume, report: report.clone() };
+        Ok(brought(&app, &app.driver.connect(wanted).await?, &report))
     });
     later::<SessionPause, _, _>(module, |asked, app, _| async move {
         Ok(encoded(&app, &app.driver.pause(&asked.name).await?))
@@ -102,7 +114,7 @@ fn way(snapshot: Option<String>, discard: bool) -> Result<Way, Failure> {
 
 fn files(module: &mut Module) {
     later::<SessionSave, _, _>(module, |asked, app, extensions| async move {
-        let report = report(&app, Some(&asked.name), asked.op, &extensions);
+        let report = report(&app, Some(&asked.name), asked.op, &extensions)?;
         let naming = Naming { name: asked.snapshot, note: asked.note, ..Naming::default() };
         let saved = app.driver.save(&asked.name, naming, asked.keep_running, report).await?;
         Ok(SaveResult {
@@ -112,8 +124,8 @@ fn files(module: &mut Module) {
         })
     });
     later::<SessionFork, _, _>(module, |asked, app, extensions| async move {
-        let report = report(&app, Some(&asked.name), asked.op.clone(), &extensions);
-        Ok(encoded(&app, &app.driver.fork(asked, report).await?))
+        let report = report(&app, Some(&asked.name), asked.op.clone(), &extensions)?;
+        Ok(brought(&app, &app.driver.fork(asked, report.clone()).await?, &report))
     });
     later::<SessionDelete, _, _>(module, |asked, app, _| async move {
         match asked.forget {
@@ -134,7 +146,7 @@ fn rows(module: &mut Module) {
         Ok(encoded(&app, &app.driver.adopt(asked).await?))
     });
     later::<SessionImport, _, _>(module, |asked, app, extensions| async move {
-        let report = report(&app, None, asked.op, &extensions);
+        let report = report(&app, None, asked.op, &extensions)?;
         app.driver.import(asked.rows, report).await
     });
 }

@@ -29,13 +29,13 @@ pub(super) fn register(module: &mut Module) {
         Ok(SnapshotDiffResult { differences, truncated })
     });
     later::<SnapshotExport, _, _>(module, |asked, app, extensions| async move {
-        let report = report(&app, None, asked.op.clone(), &extensions);
+        let report = report(&app, None, asked.op.clone(), &extensions)?;
         let (snapshot, path) = (asked.snapshot.clone(), asked.path.clone());
         let size_bytes = app.driver.export_snapshot(asked, report).await?;
         Ok(SnapshotExportResult { snapshot, path, size_bytes })
     });
     later::<SnapshotImport, _, _>(module, |asked, app, extensions| async move {
-        let report = report(&app, None, asked.op.clone(), &extensions);
+        let report = report(&app, None, asked.op.clone(), &extensions)?;
         let imported = app.driver.import_file(asked, report).await?;
         let snapshot = convert::snapshot(&imported.snapshot, app.driver.session_of(&imported.snapshot));
         Ok(SnapshotImportResult {

@@ -17,6 +17,7 @@ use crate::daemon::awake::Use;
 use crate::daemon::exec::ChunkStream;
 use crate::daemon::failure::Failure;
 use crate::daemon::files::{CopyIn, CopyOut, Running};
+use crate::daemon::named;
 use crate::daemon::progress::Report;
 use crate::engine::{ArchiveSource, Chunk};
 use crate::proto::copy::{CopyOpen, CopyPlace, Direction};
@@ -49,6 +50,9 @@ pub(super) async fn serve(
     reader: Reader,
     mut out: Out,
 ) -> io::Result<()> {
+    if let Err(failure) = named::operation(asked.op.as_deref()) {
+        return out.line(&Refused { error: failure.to_wire() }).await;
+    }
     let report = streams.driver.report(Some(&wanted.session), asked.op.clone(), None);
     let work = async {
         match asked.direction {

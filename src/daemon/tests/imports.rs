@@ -217,3 +217,17 @@ async fn one_name_is_another_row_in_each_store() {
     let long = StoreRow { namespace: Some("x".repeat(5000)), ..stored("b") };
     assert_eq!(world.driver.store_save(long).await.expect_err("too long").kind, Kind::InvalidParams);
 }
+
+#[tokio::test]
+async fn a_container_of_the_older_tool_comes_back_when_the_table_is_lost() {
+    let world = World::new();
+    let id = world.engine.add_container("agentkernel-session-there", RunState::Running);
+    assert_eq!(import(&world, vec![row("agentkernel", "there")]).await, ["adopted"]);
+    let before = world.row("there");
+    let world = world.lose_table().await;
+    world.driver.compare_all(false).await.expect("compares");
+    let after = world.row("there");
+    assert_eq!((&after.id, &after.agent, after.sandbox_id.as_ref()), (&before.id, &before.agent, Some(&id)));
+    let origin = |row: &Session| row.external.as_ref().map(|external| external.origin.clone());
+    assert_eq!((origin(&after), after.status), (origin(&before), Status::Running));
+}

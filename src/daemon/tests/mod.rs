@@ -10,6 +10,7 @@ mod execs;
 mod faults;
 mod feed;
 mod files;
+mod gaps;
 mod guests;
 mod idle;
 mod imports;
@@ -17,6 +18,7 @@ mod lifecycle;
 mod orphans;
 mod rebuild;
 mod recovery;
+mod room;
 mod snapshots;
 mod streams;
 mod synced;
@@ -79,7 +81,8 @@ impl World {
     /// A second life on the same engine, but with a new table.
     async fn lose_table(self) -> Self {
         self.driver.drain(tokio::time::Instant::now()).await;
-        let driver = open(&self.engine, self.home.path(), "other.db");
+        let file = format!("{}.db", uuid::Uuid::now_v7());
+        let driver = open(&self.engine, self.home.path(), &file);
         Self { driver, ..self }
     }
 

@@ -1,6 +1,7 @@
 //! A table that was lost: what comes back, and what the user is told of it.
 
 use super::*;
+use crate::daemon::backups;
 use crate::engine::{RunState, labels};
 use crate::model::event::EventKind;
 use crate::model::id::Timestamp;
@@ -113,6 +114,23 @@ async fn a_copy_is_brought_up_to_what_the_engine_has() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_daemon_that_does_not_live_long_makes_its_copy_too() {
+    let world = World::with_copies().await;
+    world.start("a").await.expect("starts");
+    let started = tokio::time::Instant::now();
+    let copying = tokio::spawn(backups::run(world.driver.clone()));
+    let there = || std::fs::read_dir(world.home.path().join("backups")).is_ok_and(|dir| dir.count() > 0);
+    while !there() {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        assert!(
+            started.elapsed() < std::time::Duration::from_secs(5),
+            "by a clock that stands still meanwhile"
+        );
+    }
+    copying.abort();
+}
+
 #[tokio::test]
 async fn what_was_under_way_when_the_copy_was_made_takes_nothing_back() {
     let world = World::with_copies().await;
@@ -212,6 +230,38 @@ async fn a_row_of_a_copy_ends_nothing_at_once_either() {
     let row = world.row("a");
     assert!(row.last_active >= before, "{:?}", row.last_active);
     assert!(row.expires_at.is_some_and(|at| at >= before.plus_ms(60_000)), "{:?}", row.expires_at);
+}
+
+#[tokio::test]
+async fn what_was_saved_is_saved_again_unless_it_ran_since() {
+    let world = World::new();
+    for name in ["saved", "twice", "ran", "kept", "runs"] {
+        world.start(name).await.expect("starts");
+    }
+    for name in ["saved", "twice", "ran"] {
+        world.save(name).await.expect("saves");
+    }
+    let naming = Naming { name: Some("last".to_owned()), ..Naming::default() };
+    world.driver.save("twice", naming, false, Report::default()).await.expect("saves");
+    // Their containers end at another moment.
+    tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    world.resume("ran").await.expect("resumes");
+    world.stop("ran").await.expect("stops");
+    world.save_running("kept").await.expect("saves");
+    world.stop("kept").await.expect("stops");
+    world.save_running("runs").await.expect("saves");
+    let world = world.lose_table().await;
+    world.driver.compare_all(false).await.expect("compares");
+    let all = ["saved", "twice", "ran", "kept", "runs"].map(|name| world.status(name));
+    let want = [Status::Saved, Status::Saved, Status::Stopped, Status::Stopped, Status::Running];
+    assert_eq!(all, want);
+    let base = world.driver.base(&world.row("twice")).await.expect("reads");
+    assert_eq!(base.as_deref(), Some("last"), "what it was saved to last");
+    world.assert_explained();
+    for name in ["saved", "twice"] {
+        world.resume(name).await.expect("resumes");
+        assert_eq!(world.row(name).snapshots, if name == "saved" { 1 } else { 2 }, "nothing was saved anew");
+    }
 }
 
 #[tokio::test]

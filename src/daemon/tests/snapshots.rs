@@ -89,10 +89,26 @@ async fn a_layer_on_which_something_stands_is_not_told_as_freed() {
     let names = saved(&world, "a", 1).await;
     world.go_back("a", &names[0]).await.expect("goes back");
     let above = saved(&world, "a", 1).await;
+    world.go_back("a", &above[0]).await.expect("goes back");
     let pruned = world.driver.prune(keeping(0)).await.expect("prunes");
     let gone: Vec<_> = pruned.snapshots.iter().map(|s| s.name.clone()).collect();
     assert_eq!((gone, pruned.freed_bytes), (names, 0));
-    assert_eq!(left(&world), above, "the container was saved to it");
+    assert_eq!(left(&world), above, "the container was made from it");
+}
+
+#[tokio::test]
+async fn what_a_container_was_made_from_stays_when_that_is_saved_again() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    let first = saved(&world, "a", 1).await;
+    world.go_back("a", &first[0]).await.expect("goes back");
+    let update = UpdateParams { name: "a".to_owned(), keep: Some(1), ..UpdateParams::default() };
+    world.driver.update(update).await.expect("updates");
+    let later = saved(&world, "a", 2).await;
+    assert_eq!(left(&world), [first[0].as_str(), later[1].as_str()]);
+    world.driver.prune(keeping(0)).await.expect("prunes");
+    assert_eq!(left(&world), [first[0].as_str(), later[1].as_str()]);
+    world.assert_explained();
 }
 
 #[tokio::test]

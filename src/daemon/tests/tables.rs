@@ -82,6 +82,34 @@ async fn no_secret_is_in_a_document_unless_it_was_asked_for() {
 }
 
 #[tokio::test]
+async fn secrets_of_a_document_fill_what_rows_that_are_there_lack() {
+    let world = full().await;
+    let (bare, whole) = (sent(&world.driver.export(false)), sent(&world.driver.export(true)));
+    let world = world.lose_table().await;
+    world.driver.compare_all(false).await.expect("compares");
+    merge(&world, bare, false).await;
+    let key = |world: &World| world.row("runs").spec.env.get("KEY").map(|value| value.reveal().to_owned());
+    let extra = |world: &World| world.row("other").external.clone().expect("another program's").extra;
+    assert_eq!((key(&world), extra(&world).reveal()), (None, "{}"));
+    let outcomes = merge(&world, whole.clone(), false).await;
+    let told = |name: &str| outcomes.iter().find(|row| row.name == name).expect("told").clone();
+    assert_eq!((key(&world).as_deref(), told("runs").outcome.as_str()), (Some("s3cret"), "imported"));
+    assert_eq!(told("runs").why.as_deref(), Some("it was there, without values of KEY"));
+    assert!(extra(&world).reveal().contains("hunter2"));
+    assert_eq!((world.status("runs"), told("stopped").outcome.as_str()), (Status::Running, "unchanged"));
+    assert!(!format!("{outcomes:?}").contains("s3cret"));
+
+    // What a session has is not another's to change.
+    let mut other = whole;
+    for entry in &mut other.sessions {
+        entry.env.iter_mut().flatten().for_each(|(_, value)| *value = "another".to_owned());
+    }
+    let again = merge(&world, other, false).await;
+    assert!(again.iter().all(|row| row.outcome == "unchanged"), "{again:?}");
+    assert_eq!(key(&world).as_deref(), Some("s3cret"));
+}
+
+#[tokio::test]
 async fn on_another_engine_sessions_are_lost_and_kept_snapshots_are_refused() {
     let document = full().await.driver.export(false);
     let world = World::new();
@@ -235,4 +263,47 @@ async fn a_check_finds_what_no_session_explains_and_an_adoption_explains_it() {
     world.driver.compare_all(false).await.expect("compares");
     assert_eq!(world.sandbox("a-2"), orphan);
     assert_eq!(world.driver.check().await.expect("looks").containers.len(), 1);
+}
+
+#[tokio::test]
+async fn what_was_taken_over_comes_back_when_the_table_is_lost() {
+    for state in [RunState::Running, RunState::Exited, RunState::Created] {
+        let world = World::new();
+        let id = world.engine.add_container("theirs", state);
+        let before = adopt(&world, "mine", &id).await.expect("adopts");
+        world.driver.compare_all(false).await.expect("compares");
+        let world = world.lose_table().await;
+        world.driver.compare_all(false).await.expect("compares");
+        let after = world.row("mine");
+        assert_eq!((&after.id, &after.sandbox, &after.agent), (&before.id, &before.sandbox, &before.agent));
+        assert_eq!((after.sandbox_id.as_ref(), &after.external), (Some(&id), &before.external));
+        assert_eq!((after.status, after.runtime), (before.status, before.runtime));
+        let found = world.driver.check().await.expect("looks");
+        assert!(found.containers.is_empty(), "{found:?}");
+        world.assert_explained();
+        world.resume("mine").await.expect("obeys");
+        world.driver.rename("mine", "ours").await.expect("renames");
+        let world = world.lose_table().await;
+        world.driver.compare_all(false).await.expect("compares");
+        assert_eq!(world.sandbox("ours"), id);
+        world.driver.delete("ours", false).await.expect("deletes");
+        assert!(world.engine.containers().is_empty());
+        let left = std::fs::read_dir(world.home.path().join("adopted")).expect("a directory").count();
+        assert_eq!(left, 0, "nothing is kept of what is gone");
+    }
+}
+
+#[tokio::test]
+async fn a_sandbox_of_ours_that_was_adopted_under_another_name_comes_back_too() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    let mut labels = world.engine.containers()[0].labels.clone();
+    labels.insert(labels::SESSION_ID.to_owned(), "01920000-0000-7000-8000-000000000001".to_owned());
+    let renamed = world.engine.add_labelled("renamed", RunState::Running, labels);
+    adopt(&world, "b", &renamed).await.expect("adopts");
+    let world = world.lose_table().await;
+    world.driver.compare_all(false).await.expect("compares");
+    assert_eq!((world.sandbox("b"), world.status("b")), (renamed, Status::Running));
+    assert_eq!(world.driver.count(), 2);
+    assert!(world.driver.check().await.expect("looks").containers.is_empty());
 }

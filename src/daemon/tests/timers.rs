@@ -106,7 +106,7 @@ async fn what_ran_before_a_restart_is_not_idle_until_it_has_ended() {
     let world = World::new();
     world.driver.start(timed(None, Some(60_000)), Report::default()).await.expect("starts");
     let sandbox = world.sandbox("a");
-    let agent = crate::model::session::Excluded { kind: "process".into(), target: "claude".into() };
+    let agent = crate::model::session::Excluded::new("process", "claude");
     world.engine.set_excluded(&sandbox, vec![agent]);
     let world = world.restart().await;
     let timer = tokio::spawn(expiry::run(world.driver.clone()));

@@ -44,6 +44,7 @@ impl Driver {
             }
             let session = this.0.store.session_by_id(&id).ok_or_else(|| Failure::no_session(&asked.name))?;
             tracing::info!(session = %session.name, container = container.name, "adopted a container");
+            this.follow_adopted(&session);
             let mut held = Held::new(session, turn);
             if held.session.runtime == Runtime::Init {
                 this.0.guests.expect(&id);

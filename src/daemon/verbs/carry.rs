@@ -1,24 +1,26 @@
 //! Carrying a snapshot to another machine: out into a file, and in from one.
 
+mod partial;
+
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use nix::fcntl::OFlag;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
+use self::partial::{Partial, unwritten};
 use super::start::check_free;
 use crate::daemon::bundle::{self, Index, Origin, Stamp};
 use crate::daemon::clock;
 use crate::daemon::driver::Driver;
-use crate::daemon::failure::{Failure, quoted};
+use crate::daemon::failure::Failure;
 use crate::daemon::files::unpack::Refusal;
+use crate::daemon::named;
 use crate::daemon::progress::Report;
 use crate::daemon::rebuild;
 use crate::daemon::rpc::convert;
@@ -26,7 +28,7 @@ use crate::engine::{CommitSpec, EngineError, labels};
 use crate::fault;
 use crate::model::event::By;
 use crate::model::id::{SessionId, SessionName, SnapshotId};
-use crate::model::session::{Excluded, Session, Snapshot, SnapshotState, Status};
+use crate::model::session::{Excluded, Port, Session, Snapshot, SnapshotState, Status};
 use crate::proto::errors::Kind;
 use crate::proto::sessions::StartParams;
 use crate::proto::snapshots::{SnapshotExportParams, SnapshotImportParams};
@@ -37,12 +39,12 @@ use crate::store;
 const QUEUE_CHUNKS: usize = 4;
 /// Bytes of a chunk on its way to the engine.
 const CHUNK_BYTES: usize = 256 * 1024;
-/// What a file is called until it is whole, after its own name.
-const PARTIAL: &str = ".abx-partial";
 /// Longest note that is taken from a file, in characters.
 const MAX_NOTE_CHARS: usize = 1024;
 /// Most things that a file may say its snapshot does not hold, and the longest of them, in characters.
 const MAX_EXCLUDED: (usize, usize) = (256, 4096);
+/// Most ports that are taken from a file.
+const MAX_PORTS: usize = 256;
 /// Longest user's name that is taken from a file, in characters.
 const MAX_USER_CHARS: usize = 64;
 
@@ -53,6 +55,13 @@ pub struct Imported {
     pub snapshot: Arc<Snapshot>,
     /// The session that was made for it.
     pub session: Option<Arc<Session>>,
+}
+
+/// The file of an import.
+struct Source {
+    path: PathBuf,
+    /// What messages call it.
+    shown: String,
 }
 
 /// The rows that an import makes, but for what the engine says of its image.
@@ -138,13 +147,15 @@ impl Driver {
         let path = absolute(&asked.path)?;
         let this = self.clone();
         self.submit(async move {
+            named::file(asked.called.as_deref())?;
             let name = asked.session.as_deref().map(SessionName::parse).transpose()?;
             if let Some(taken) = name.as_ref().filter(|name| this.session(name.as_str()).is_ok()) {
                 let error = store::error::StoreError::Exists { name: taken.to_string() };
                 return Err(Failure::from(error).hint("choose another name"));
             }
             let by = store::actor().unwrap_or_else(By::daemon);
-            let rows = this.load(&path, name, by, &report).await?;
+            let shown = asked.called.unwrap_or_else(|| path.display().to_string());
+            let rows = this.load(Source { path, shown }, name, by, &report).await?;
             fault::point("import.loaded").await;
             this.keep_imported(rows).await
         })
@@ -154,15 +165,17 @@ impl Driver {
     /// Gives the engine what is in a file.
     async fn load(
         &self,
-        path: &Path,
+        source: Source,
         name: Option<SessionName>,
         by: By,
         report: &Report,
     ) -> Result<Rows, Failure> {
         let (chunks, queue) = mpsc::channel(QUEUE_CHUNKS);
-        let (this, from) = (self.clone(), path.to_owned());
+        let (this, Source { path, shown }) = (self.clone(), source);
+        let unread = format!("read {shown}");
         let reading = spawn_blocking(move || {
-            let read = File::open(&from).map_err(Refusal::from).and_then(|file| {
+            let opened = File::open(path).map_err(|error| Refusal::from(Failure::file(&unread, &error)));
+            let read = opened.and_then(|file| {
                 let to = BufWriter::with_capacity(CHUNK_BYTES, ToEngine(chunks.clone()));
                 bundle::pass(file, to, |index| Ok(this.decide(index, name, by)?))
             });
@@ -172,7 +185,7 @@ impl Driver {
             }
             read
         });
-        let (report, text, mut done) = (report.clone(), format!("importing {}", path.display()), 0);
+        let (report, text, mut done) = (report.clone(), format!("importing {shown}"), 0);
         let source =
             stream::unfold(queue, |mut queue| async { queue.recv().await.map(|next| (next, queue)) });
         let source = source.inspect(move |next: &io::Result<Bytes>| {
@@ -188,7 +201,7 @@ impl Driver {
                 return Err(refused.clone().into());
             }
             (Err(Refusal::Garbled(error)), _) => {
-                return Err(Failure::params(format!("cannot import {}: {error}", path.display())));
+                return Err(Failure::params(format!("cannot import {shown}: {error}")));
             }
         };
         loaded?;
@@ -211,12 +224,14 @@ impl Driver {
             note: snapshot.note.clone(),
             creator: snapshot.creator.clone(),
             parent: None,
+            excluded: Vec::new(),
+            saves: false,
         };
         let mut all: BTreeMap<String, String> = BTreeMap::new();
         if let Some(session) = &session {
             all.extend(labels::session(&self.create_spec(session, "")));
         }
-        all.extend(labels::snapshot(&spec, None));
+        all.extend(labels::snapshot(&spec, None, None));
         let reference = labels::snapshot_reference(&id);
         let stamp = Stamp { labels: all, reference: reference.clone() };
         Ok((stamp, Rows { snapshot, session, reference }))
@@ -232,6 +247,12 @@ impl Driver {
             image: origin.image.clone(),
             metadata: origin.metadata.clone(),
             limits: origin.limits.clone(),
+            ports: origin.ports.iter().take(MAX_PORTS).map(|port| self.free_port(port)).collect(),
+            timeout_ms: origin.timeout_ms,
+            idle_ms: origin.idle_ms,
+            idle_action: origin.idle_action.clone(),
+            on_boot: origin.on_boot.clone(),
+            keep: origin.keep,
             network: origin.network.as_deref().map(types::Network::from_word),
             // A file gives no rights: more than the usual must be asked for here.
             profile: Some(match origin.profile.as_deref() {
@@ -249,6 +270,13 @@ impl Driver {
         row.operation = None;
         row.status = Status::Saved;
         Ok(row)
+    }
+
+    /// A port that a file asks for: with one of the host that no session here asks for itself, else with a free one.
+    fn free_port(&self, port: &types::Port) -> types::Port {
+        let same = |other: &Port| other.fixed && (other.host, &other.protocol) == (port.host, &port.protocol);
+        let taken = self.sessions().iter().any(|session| session.spec.ports.iter().any(same));
+        types::Port { host: port.host.filter(|_| !taken), ..port.clone() }
     }
 
     /// Puts in the table what was loaded; of what cannot be kept nothing stays.
@@ -302,9 +330,25 @@ fn origin(session: &Session) -> Origin {
         network: Some(wire.network.as_str().to_owned()),
         profile: Some(wire.profile.as_str().to_owned()),
         limits: wire.limits,
+        ports: wire.ports.into_iter().zip(&session.spec.ports).map(asked_for).collect(),
+        timeout_ms: or_never(wire.timeout_ms),
+        idle_ms: or_never(wire.idle_ms),
+        idle_action: wire.idle_action,
+        on_boot: wire.on_boot,
+        keep: Some(wire.keep.unwrap_or(0)),
         metadata: wire.metadata,
         env: wire.env.into_keys().collect(),
     }
+}
+
+/// A time with a word for never: what is not said would be the template's.
+fn or_never(ms: Option<u64>) -> Option<u64> {
+    Some(ms.unwrap_or(0))
+}
+
+/// A port as it was asked for: one of the host that the engine chose was this machine's.
+fn asked_for((wire, port): (types::Port, &Port)) -> types::Port {
+    types::Port { host: wire.host.filter(|_| port.fixed), ..wire }
 }
 
 fn snapshot_from(
@@ -331,68 +375,10 @@ fn snapshot_from(
         size_bytes: 0,
         own_bytes: None,
         excluded: excluded
-            .map(|e| Excluded { kind: short(e.kind, MAX_USER_CHARS), target: short(e.target, longest) })
+            .map(|e| Excluded::new(short(e.kind, MAX_USER_CHARS), short(e.target, longest)))
             .collect(),
         state: SnapshotState::Ready,
     })
-}
-
-/// A file until it is whole. One that is dropped before goes.
-struct Partial {
-    file: Option<File>,
-    at: PathBuf,
-    path: PathBuf,
-    whole: bool,
-}
-
-impl Partial {
-    fn create(path: PathBuf) -> Result<Self, Failure> {
-        if path.symlink_metadata().is_ok() {
-            return Err(Failure::params(format!("{} is there already", path.display()))
-                .hint(format!("choose another name, or: rm {}", quoted(&path.display().to_string()))));
-        }
-        let mut at = path.clone().into_os_string();
-        at.push(PARTIAL);
-        let at = PathBuf::from(at);
-        let mut options = File::options();
-        options.write(true).create(true).truncate(false).custom_flags(OFlag::O_NOFOLLOW.bits()).mode(0o600);
-        let file = options.open(&at).map_err(|error| unwritten(&at, &error))?;
-        // What a daemon left that was killed is nobody's.
-        file.try_lock().map_err(|_| Failure::params(format!("{} is being written", path.display())))?;
-        file.set_len(0).map_err(|error| unwritten(&at, &error))?;
-        Ok(Self { file: Some(file), at, path, whole: false })
-    }
-
-    /// Writes all that comes. What comes must end with nothing, or it was cut off.
-    fn fill(mut self, head: &[u8], mut queue: mpsc::Receiver<Option<Bytes>>) -> io::Result<u64> {
-        let Some(mut file) = self.file.take() else { return Ok(0) };
-        file.write_all(head)?;
-        let mut written = head.len() as u64;
-        loop {
-            match queue.blocking_recv() {
-                Some(Some(bytes)) => {
-                    file.write_all(&bytes)?;
-                    written += bytes.len() as u64;
-                }
-                Some(None) => break,
-                None => return Err(io::ErrorKind::UnexpectedEof.into()),
-            }
-        }
-        file.sync_all()?;
-        fs::rename(&self.at, &self.path)?;
-        self.whole = true;
-        Ok(written)
-    }
-}
-
-impl Drop for Partial {
-    fn drop(&mut self) {
-        if !self.whole
-            && let Err(error) = fs::remove_file(&self.at)
-        {
-            tracing::warn!(%error, file = %self.at.display(), "a part of an export stays");
-        }
-    }
 }
 
 /// Hands what is written to the engine.
@@ -412,10 +398,6 @@ impl Write for ToEngine {
 fn absolute(path: &str) -> Result<PathBuf, Failure> {
     let path = PathBuf::from(path);
     if path.is_absolute() { Ok(path) } else { Err(Failure::field("path", "an absolute path")) }
-}
-
-fn unwritten(path: &Path, error: &io::Error) -> Failure {
-    Failure::params(format!("cannot write {}: {error}", path.display()))
 }
 
 fn internal() -> Failure {

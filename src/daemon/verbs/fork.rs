@@ -8,7 +8,7 @@ use crate::daemon::driver::{Driver, Held};
 use crate::daemon::failure::Failure;
 use crate::daemon::progress::Report;
 use crate::model::id::{SessionId, SessionName};
-use crate::model::session::{Operation, Session, Snapshot};
+use crate::model::session::{Operation, Port, Session, Snapshot};
 use crate::model::step::Verb;
 use crate::proto::sessions::ForkParams;
 
@@ -32,8 +32,12 @@ impl Driver {
             let (source, snapshot, taken) = this.fork_point(&params, &report).await?;
             this.require_image(&snapshot).await?;
             let row = forked(&source.session, name);
-            match this.create_session(row, &snapshot.image_id, report).await {
+            let gaps = this.gaps(&row, &snapshot).await;
+            match this.create_session(row, &snapshot.image_id, report.clone()).await {
                 Ok(session) => {
+                    gaps.into_iter()
+                        .chain(other_ports(&source.session, &session))
+                        .for_each(|gap| report.warn(gap));
                     this.remember_base(&session, &snapshot.name).await?;
                     this.adopt_agent(&session, &snapshot).await?;
                     Ok(session)
@@ -77,6 +81,26 @@ impl Driver {
         };
         Ok((held, snapshot, taken))
     }
+}
+
+/// The ports of the host that a session has asked for, and its fork cannot have.
+fn other_ports(source: &Session, fork: &Session) -> Vec<String> {
+    let host = |port: &Port| port.host.map_or_else(|| "none".to_owned(), |host| host.to_string());
+    let here = |port: &Port| {
+        let same = |other: &&Port| (other.container, &other.protocol) == (port.container, &port.protocol);
+        fork.spec.ports.iter().find(same).map_or_else(|| "none".to_owned(), host)
+    };
+    let fixed = source.spec.ports.iter().filter(|port| port.fixed);
+    fixed
+        .map(|port| {
+            let (name, container) = (&source.name, format!("{}/{}", port.container, port.protocol));
+            format!(
+                "port {container}: {} of the host is that of '{name}', and {} forwards here",
+                host(port),
+                here(port)
+            )
+        })
+        .collect()
 }
 
 /// The new row: everything of the source but its identity, its history, and the host ports that only one can have.

@@ -25,7 +25,7 @@ type Images = HashMap<String, Image>;
 
 impl Driver {
     /// Merges an exported table into this one, and says what became of each row: one of a session that is there already
-    /// changes nothing.
+    /// changes nothing but for values that it has and the session has not.
     ///
     /// # Errors
     /// When the document is of a later form, or the engine or the table fails; rows before that are kept.
@@ -78,7 +78,7 @@ impl Driver {
         let id = row.id.clone();
         let turn = self.turn(&id).await;
         if let Some(there) = self.0.store.session_by_id(&id) {
-            return Ok(outcome(there.name.to_string(), "unchanged", Some(&there), None));
+            return self.fill_in(Held::new(there, turn), row).await;
         }
         let container = self.own_container(&row, entry).await?;
         if let Some(container) = &container {
@@ -120,6 +120,32 @@ impl Driver {
         Ok(outcome(held.session.name.to_string(), "imported", Some(&held.session), why))
     }
 
+    /// Gives a session that is there what it lacks of a row's secrets: those of one that was made again from labels, or that
+    /// was imported without them, are nowhere else. What it has stays.
+    async fn fill_in(&self, mut held: Held, row: Session) -> Result<ImportOutcome, Failure> {
+        let there = held.session.clone();
+        let name = there.name.to_string();
+        let missing: Vec<(String, Secret)> =
+            row.spec.env.into_iter().filter(|(key, _)| !there.spec.env.contains_key(key)).collect();
+        let stored = row.external.map(|external| external.extra).filter(|extra| {
+            there.external.as_ref().is_some_and(|external| is_empty(&external.extra)) && !is_empty(extra)
+        });
+        let mut filled: Vec<&str> = missing.iter().map(|(key, _)| key.as_str()).collect();
+        filled.extend(stored.as_ref().map(|_| "what another program stored"));
+        if filled.is_empty() {
+            return Ok(outcome(name, "unchanged", Some(&there), None));
+        }
+        let why = format!("it was there, without values of {}", filled.join(", "));
+        self.commit(&mut held, move |s| {
+            s.spec.env.extend(missing);
+            if let (Some(external), Some(extra)) = (&mut s.external, stored) {
+                external.extra = extra;
+            }
+        })
+        .await?;
+        Ok(outcome(name, "imported", Some(&held.session), Some(why)))
+    }
+
     /// The container that the document names, if it is this session's, and this home's: what is somebody else's is not
     /// taken over because a text says so.
     async fn own_container(
@@ -132,7 +158,7 @@ impl Driver {
         };
         let is =
             |seen: &Observed, key: &str, value: &str| seen.labels.get(key).is_some_and(|has| has == value);
-        let seen = self.0.engine.inspect(id).await?;
+        let seen = self.look_at(id).await?;
         Ok(seen.filter(|seen| {
             is(seen, labels::SESSION_ID, row.id.as_str()) && is(seen, labels::SESSION_HOME, &self.label())
         }))
@@ -184,7 +210,12 @@ fn snapshot_row(entry: &TableSnapshot, images: &Images) -> Option<Snapshot> {
         session_name: wire.session.clone(),
         note: wire.note.clone(),
         parent: wire.parent.clone(),
-        excluded: excluded.map(|e| Excluded { kind: e.kind.clone(), target: e.target.clone() }).collect(),
+        // The image tells more of it, if it tells anything.
+        excluded: if made.excluded.is_empty() {
+            excluded.map(|e| Excluded::new(&e.kind, &e.target)).collect()
+        } else {
+            made.excluded
+        },
         created_at: parse_time("created_at", &wire.created_at).unwrap_or(made.created_at),
         creator: made.creator,
         image_id: image.id.clone(),
@@ -268,6 +299,11 @@ fn spec(entry: &TableSession) -> Result<Spec, Failure> {
         user: entry.user.clone(),
         env: env.into_iter().map(|(name, value)| (name, Secret::new(value))).collect(),
     })
+}
+
+/// Whether nothing is in a JSON object.
+fn is_empty(object: &Secret) -> bool {
+    object.reveal() == "{}"
 }
 
 fn external(entry: &TableSession) -> Option<External> {

@@ -74,6 +74,7 @@ impl Driver {
                 }
                 Way::AsItWas => this.resume_held(&mut held, &Report::default()).await?,
             }
+            held.warnings.drain(..).for_each(|warning| report.warn(warning));
             Ok(held.session)
         })
         .await
@@ -137,6 +138,7 @@ impl Driver {
         let mut held = self.hold(&wanted.session).await?;
         if self.brings_back(wanted.resume) {
             self.resume_held(&mut held, &wanted.report).await?;
+            held.warnings.drain(..).for_each(|warning| wanted.report.warn(warning));
         } else {
             self.plan_true(&mut held, Verb::Exec).await?;
         }

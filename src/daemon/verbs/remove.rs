@@ -103,6 +103,7 @@ impl Driver {
 
     /// Removes a session's row, and those of these snapshots.
     async fn drop_session(&self, held: &Held, snapshots: Vec<Arc<Snapshot>>) -> Result<(), Failure> {
+        self.forget_adopted(&held.session.id);
         let (gone, key) = (held.session.id.clone(), crate::daemon::effects::base_key(&held.session));
         self.0
             .store

@@ -96,6 +96,7 @@ impl Driver {
         report: &Report,
     ) -> Result<Arc<Snapshot>, Failure> {
         let reason = naming.reason.unwrap_or(Reason::User);
+        let _room = self.reserve(&held.session).await?;
         let snapshot = self.intend_snapshot(held, plan, naming).await?;
         let done = self.carry_out(held, plan, &snapshot, report).await;
         let (image, excluded) = self.or_settle(held, done, "save").await?;
@@ -210,8 +211,12 @@ impl Driver {
                 Step::Snapshot => {
                     report.line(format!("saving {}", snapshot.name));
                     let excluded = self.0.engine.excluded(&id).await?;
+                    let excluded = self.marked(&held.session, excluded).await;
                     fault::point("commit.before").await;
-                    let image = self.0.engine.commit(&self.commit_spec(held, snapshot, &id)).await?;
+                    let spec = self.commit_spec(held, snapshot, &id);
+                    let saves = plan.ends_in == Status::Saved;
+                    let spec = CommitSpec { saves, excluded: excluded.clone(), ..spec };
+                    let image = self.0.engine.commit(&spec).await?;
                     fault::point("commit.after").await;
                     made = Some((image, excluded));
                 }
@@ -237,6 +242,8 @@ impl Driver {
             note: snapshot.note.clone(),
             creator: snapshot.creator.clone(),
             parent: snapshot.parent.clone(),
+            excluded: Vec::new(),
+            saves: false,
         }
     }
 
@@ -291,6 +298,7 @@ impl Driver {
     }
 
     async fn make_from(&self, held: &mut Held, target: &Snapshot) -> Result<(), Failure> {
+        held.warnings = self.gaps(&held.session, target).await;
         let made = self.create_sandbox(held, &target.image_id).await?;
         self.remember_base(&held.session, &target.name).await?;
         let started = self.start_sandbox(&made.id).await?;
@@ -337,6 +345,7 @@ impl Driver {
     pub(in crate::daemon) fn refresh(&self, held: &mut Held) {
         if let Some(session) = self.0.store.session_by_id(&held.session.id) {
             held.session = session;
+            self.follow_adopted(&held.session);
         }
         self.0.deadlines.notify_one();
     }

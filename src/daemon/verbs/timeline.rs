@@ -184,7 +184,13 @@ impl Driver {
             Some(_) => None,
             None => self.newest_snapshot(&held.session),
         };
-        gone.retain(|s| Some(&s.name) != base.as_ref() && last.as_ref().is_none_or(|last| last.id != s.id));
+        // What its container was made from, what that was saved to last, and what it would be made from.
+        let made_from = held.session.image_id.as_ref();
+        gone.retain(|s| {
+            Some(&s.image_id) != made_from
+                && Some(&s.name) != base.as_ref()
+                && last.as_ref().is_none_or(|last| last.id != s.id)
+        });
         Ok(gone)
     }
 
@@ -204,7 +210,7 @@ impl Driver {
     async fn freed(&self, images: &[Image], gone: &[Arc<Snapshot>]) -> Result<u64, EngineError> {
         let gone: HashSet<&str> = gone.iter().map(|s| s.image_id.as_str()).collect();
         let mut stay: Vec<Image> = images.iter().filter(|i| !gone.contains(i.id.as_str())).cloned().collect();
-        let containers = self.0.engine.list(&self.label()).await?;
+        let containers = self.own_containers().await?;
         let used: BTreeSet<String> = containers.into_iter().map(|seen| seen.image_id).collect();
         for id in used {
             stay.extend(self.0.engine.image(&id).await?);

@@ -2,13 +2,12 @@
 
 pub(super) use bollard::container::PathStatResponse;
 pub(super) use bollard::errors::Error;
-#[cfg(test)]
-pub(super) use bollard::models::ContainerState;
 pub(super) use bollard::models::{
-    ChangeType, ContainerConfig, ContainerCreateBody, ContainerInspectResponse, ContainerStateStatusEnum,
-    ContainerSummary, ContainerSummaryStateEnum, ContainerTopResponse, EventMessage, ExecConfig,
-    FilesystemChange, HostConfig, ImageConfig, ImageInspect, ImageSummary, Mount, MountPoint, MountType,
-    PortBinding, PortSummaryTypeEnum, RestartPolicy, RestartPolicyNameEnum, SystemInfo,
+    ChangeType, ContainerConfig, ContainerCreateBody, ContainerInspectResponse, ContainerState,
+    ContainerStateStatusEnum, ContainerSummary, ContainerSummaryStateEnum, ContainerTopResponse,
+    EventMessage, ExecConfig, FilesystemChange, HostConfig, ImageConfig, ImageInspect, ImageSummary, Mount,
+    MountPoint, MountType, PortBinding, PortSummaryTypeEnum, RestartPolicy, RestartPolicyNameEnum,
+    SystemInfo,
 };
 pub(super) use bollard::query_parameters::{
     CommitContainerOptionsBuilder, ContainerArchiveInfoOptionsBuilder, CreateContainerOptionsBuilder,

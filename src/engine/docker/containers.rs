@@ -1,10 +1,13 @@
 //! Looking at containers. Read here and not by the library, which fails at the first state that it does not know:
 //! one container that podman is about to stop would hide all others.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -43,8 +46,30 @@ pub(super) async fn one(
     body.map(|body| parsed(call, &body, its)).transpose()
 }
 
+/// Bytes that a container has written to files of its own; none if it is not there. The engine looks at each of them.
+pub(super) async fn written(link: &Link, id: &str) -> Result<Option<u64>, EngineError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Sized {
+        size_rw: Option<i64>,
+    }
+    let call = "written_bytes";
+    let body = get_within(link, call, &format!("/containers/{id}/json?size=true"), SLOW).await?;
+    let sized = body.map(|body| parsed::<Sized>(call, &body, |_| {})).transpose()?;
+    Ok(sized.map(|sized| sized.size_rw.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0)))
+}
+
 /// The body of a success; none of a 404.
 async fn get(link: &Link, call: &'static str, path: &str) -> Result<Option<Bytes>, EngineError> {
+    get_within(link, call, path, ORDINARY).await
+}
+
+async fn get_within(
+    link: &Link,
+    call: &'static str,
+    path: &str,
+    deadline: Duration,
+) -> Result<Option<Bytes>, EngineError> {
     let client = link.client().await?;
     let ask = async {
         let request = Request::get(client.path(path)).body(Empty::<Bytes>::new());
@@ -64,7 +89,7 @@ async fn get(link: &Link, call: &'static str, path: &str) -> Result<Option<Bytes
             status => Err(refused(call, About::Nothing, status.as_u16(), hijack::error_text(answer).await)),
         }
     };
-    within(call, ORDINARY, ask).await?
+    within(call, deadline, ask).await?
 }
 
 async fn whole(answer: Response<Incoming>) -> Result<Bytes, Box<dyn std::error::Error + Send + Sync>> {

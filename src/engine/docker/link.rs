@@ -1,6 +1,7 @@
 //! The connection: found when it is needed, kept while it answers, looked for anew when it breaks.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ pub(super) struct Client {
     pub(super) podman: Option<u32>,
     /// CPUs of the engine's machine, once asked for.
     pub(super) cpus: OnceCell<u64>,
+    /// The directory of its data, once asked for; none where that is not this machine's.
+    pub(super) root: OnceCell<Option<PathBuf>>,
 }
 
 /// The one client, if there is one.
@@ -284,6 +287,7 @@ async fn probe(candidate: &Candidate) -> Result<Client, Probe> {
         version: version.version.unwrap_or_default(),
         podman: podman.map(|part| major(&part.version).unwrap_or(u32::MAX)),
         cpus: OnceCell::new(),
+        root: OnceCell::new(),
     })
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::api::{
-    ContainerConfig, ContainerInspectResponse, ContainerStateStatusEnum, ContainerSummary,
+    ContainerConfig, ContainerInspectResponse, ContainerState, ContainerStateStatusEnum, ContainerSummary,
     ContainerSummaryStateEnum, ContainerTopResponse, EventMessage, HostConfig, ImageInspect, MountPoint,
     PortSummaryTypeEnum, SystemInfo,
 };
@@ -23,7 +23,7 @@ const KILLED: i64 = code::KILLED as i64;
 
 pub(super) fn inspected(seen: ContainerInspectResponse) -> Observed {
     let state = seen.state.unwrap_or_default();
-    let finished = state.finished_at.as_deref().and_then(finish);
+    let finished = finished(&state);
     let run_state = match state.status {
         // Podman's word for one that is about to run again as well.
         Some(ContainerStateStatusEnum::CREATED) if finished.is_none() => RunState::Created,
@@ -172,6 +172,15 @@ pub(super) fn is_doubtful(listed: &Observed) -> bool {
     listed.state == RunState::Exited && listed.exit_code.is_none_or(|code| code == KILLED)
 }
 
+/// When a container's main program ended, where it does not run.
+pub(super) fn ended_at_ms(state: Option<&ContainerState>) -> Option<i64> {
+    state.filter(|state| state.running != Some(true)).and_then(finished)
+}
+
+fn finished(state: &ContainerState) -> Option<i64> {
+    state.finished_at.as_deref().and_then(finish)
+}
+
 /// Engines give the first moment of the year 1 for what never ended.
 fn finish(text: &str) -> Option<i64> {
     text.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_millisecond).filter(|ms| *ms > 0)
@@ -224,7 +233,7 @@ pub(super) fn excluded(
     all.extend(tmpfs.into_iter().flat_map(HashMap::keys).map(|target| ("tmpfs", target.clone())));
     let programs: BTreeSet<String> = processes.map(programs).unwrap_or_default();
     all.extend(programs.into_iter().take(MAX_PROCESSES).map(|name| ("process", name)));
-    all.into_iter().map(|(kind, target)| Excluded { kind: kind.to_owned(), target }).collect()
+    all.into_iter().map(|(kind, target)| Excluded::new(kind, target)).collect()
 }
 
 /// The programs' names alone: their arguments may hold secrets.
@@ -321,7 +330,7 @@ mod tests {
         };
         let got = excluded(&ContainerInspectResponse::default(), Some(top));
         let want = ["curl", "node"];
-        let want = want.map(|name| Excluded { kind: "process".to_owned(), target: name.to_owned() });
+        let want = want.map(|name| Excluded::new("process", name));
         assert_eq!(got, want);
     }
 
@@ -372,7 +381,6 @@ mod tests {
 
     #[test]
     fn memory_is_the_reason_only_if_the_main_program_was_killed() {
-        use super::super::api::ContainerState;
         let seen = |code| {
             inspected(ContainerInspectResponse {
                 state: Some(ContainerState {

@@ -1,6 +1,6 @@
 //! Snapshots: images that carry a sandbox's files and the configuration of the image it was made from.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::json;
 
@@ -37,6 +37,7 @@ pub(super) async fn commit(link: &Link, spec: &CommitSpec) -> Result<Image, Engi
     let about = About::Sandbox(&spec.sandbox_id);
     let seen = containers::one(link, "commit", &spec.sandbox_id).await?;
     let seen = seen.ok_or_else(|| EngineError::NoSandbox { id: spec.sandbox_id.clone() })?;
+    let ended_at_ms = observe::ended_at_ms(seen.state.as_ref());
     let base = seen.image.unwrap_or_default();
     let found = link
         .call("commit", ORDINARY, About::Nothing, |client| async move {
@@ -46,7 +47,8 @@ pub(super) async fn commit(link: &Link, spec: &CommitSpec) -> Result<Image, Engi
     let base_config = found.as_ref().and_then(|image| image.config.clone()).unwrap_or_default();
     let base = found.map(observe::image);
     base.as_ref().map_or(Ok(()), has_room)?;
-    let config = config(spec, base_config, base.map(|image| image.size_bytes));
+    let labels = labels::snapshot(spec, base.map(|image| image.size_bytes), ended_at_ms);
+    let config = config(labels, base_config);
     let mut options = CommitContainerOptionsBuilder::new()
         .container(&spec.sandbox_id)
         .repo(labels::SNAPSHOT_REPOSITORY)
@@ -83,10 +85,10 @@ fn has_room(base: &Image) -> Result<(), EngineError> {
 ///
 /// The engine fills what is empty here from the container: a command unless there is an entrypoint, and an entrypoint
 /// unless it is there and empty. So both are always given.
-fn config(spec: &CommitSpec, base: ImageConfig, base_bytes: Option<u64>) -> ContainerConfig {
+fn config(labels: BTreeMap<String, String>, base: ImageConfig) -> ContainerConfig {
     let entrypoint = base.entrypoint.unwrap_or_default();
     ContainerConfig {
-        labels: Some(labels::snapshot(spec, base_bytes).into_iter().collect()),
+        labels: Some(labels.into_iter().collect()),
         entrypoint: Some(entrypoint),
         cmd: base.cmd,
         working_dir: Some(base.working_dir.filter(|dir| !dir.is_empty()).unwrap_or_else(|| "/".to_owned())),

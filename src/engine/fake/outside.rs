@@ -6,13 +6,52 @@ use tokio::time::Instant;
 
 use super::FakeEngine;
 use super::world::{Container, Cpu};
-use crate::engine::{CommitSpec, CreateSpec, EngineError, Hint, Image, Observed, RunState};
-use crate::model::session::Limits;
+use crate::engine::{CommitSpec, CreateSpec, Disk, EngineError, Hint, Image, Observed, RunState};
+use crate::model::session::{Excluded, Limits};
 
 impl FakeEngine {
     /// Gives the engine an id of its own.
     pub fn set_identity(&self, identity: &str) {
         self.lock().identity = Some(identity.to_owned());
+    }
+
+    /// Lets a container have written so much.
+    pub fn set_written(&self, id: &str, bytes: u64) {
+        if let Some(container) = self.lock().containers.get_mut(id) {
+            container.written = bytes;
+        }
+    }
+
+    /// Lets the engine have a volume that was made at this time.
+    pub fn set_volume(&self, name: &str, made: &str) {
+        self.lock().volumes.insert(name.to_owned(), made.to_owned());
+    }
+
+    /// Gives the engine a disk of this machine, with so much free.
+    pub fn set_free(&self, bytes: u64) {
+        self.lock().disk = Some(Disk { path: "/data".into(), free_bytes: bytes, total_bytes: u64::MAX });
+    }
+
+    /// What `excluded` says of a container from now on.
+    pub fn set_excluded(&self, id: &str, excluded: Vec<Excluded>) {
+        if let Some(container) = self.lock().containers.get_mut(id) {
+            container.excluded = excluded;
+        }
+    }
+
+    /// Lets containers be made with abx-init in them. That is then up to the test.
+    pub fn take_guests(&self) {
+        self.lock().takes_guests = true;
+    }
+
+    /// What the engine calls the process of each main program; that of the test if it says nothing.
+    pub fn set_pid(&self, pid: u32) {
+        self.lock().pid = Some(pid);
+    }
+
+    /// Sends a hint to all who follow.
+    pub fn send_hint(&self, hint: Hint) {
+        self.lock().hint(hint);
     }
 
     /// Ends a container's main program.
@@ -89,7 +128,13 @@ impl FakeEngine {
         };
         inner.containers.insert(
             id.clone(),
-            Container { observed, excluded: Vec::new(), cpu: Default::default(), files: BTreeMap::new() },
+            Container {
+                observed,
+                excluded: Vec::new(),
+                cpu: Default::default(),
+                written: 0,
+                files: BTreeMap::new(),
+            },
         );
         id
     }

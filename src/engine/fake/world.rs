@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use super::archive::FakeFile;
 use super::gate::Barrier;
 use crate::engine::{
-    Chunk, CommitSpec, CreateSpec, EngineError, ExecIo, ExecSpec, ExecState, Hint, Image, Observed, RunState,
-    SandboxDefaults, WindowSize, labels,
+    Chunk, CommitSpec, CreateSpec, Disk, EngineError, ExecIo, ExecSpec, ExecState, Hint, Image, Observed,
+    RunState, SandboxDefaults, WindowSize, labels,
 };
 use crate::model::session::{Excluded, Limits, Port};
 
@@ -34,6 +34,10 @@ pub(super) struct State {
     pub(super) calls: Vec<String>,
     pub(super) takes_guests: bool,
     pub(super) identity: Option<String>,
+    /// When its volumes were made, by name.
+    pub(super) volumes: BTreeMap<String, String>,
+    /// The disk that it has on this machine.
+    pub(super) disk: Option<Disk>,
     /// The process that every main program is; that of the test if none.
     pub(super) pid: Option<u32>,
     next: u64,
@@ -51,6 +55,8 @@ pub(super) struct Container {
     pub(super) excluded: Vec<Excluded>,
     /// CPU time that it has used.
     pub(super) cpu: Cpu,
+    /// Bytes that it has written.
+    pub(super) written: u64,
     /// By absolute path. Directories above a file need no entry.
     pub(super) files: BTreeMap<String, FakeFile>,
 }
@@ -192,6 +198,7 @@ impl State {
                 observed: observed.clone(),
                 excluded: Vec::new(),
                 cpu: Cpu::default(),
+                written: 0,
                 files: BTreeMap::new(),
             },
         );
@@ -208,9 +215,12 @@ impl State {
         let sandbox = self.get(&spec.sandbox_id)?.clone();
         let base = self.images.get(&sandbox.image_id).map(|i| i.image.clone());
         let mut all = sandbox.labels;
-        all.extend(labels::snapshot(spec, base.as_ref().map(|base| base.size_bytes)));
+        let base_bytes = base.as_ref().map(|base| base.size_bytes);
+        all.extend(labels::snapshot(spec, base_bytes, sandbox.finished_at_ms));
         let id = self.add_image(&labels::snapshot_reference(&spec.snapshot), all);
+        let written = self.containers.get(&spec.sandbox_id).map_or(0, |container| container.written);
         let stored = self.images.get_mut(&id).ok_or_else(|| no_image(&id))?;
+        stored.image.size_bytes += written;
         if let Some(base) = base {
             stored.image.size_bytes += base.size_bytes;
             stored.image.layers.splice(0..0, base.layers);

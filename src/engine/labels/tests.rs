@@ -62,6 +62,8 @@ pub(in crate::engine) fn commit_spec(sandbox_id: &str) -> CommitSpec {
         note: None,
         creator: Some(By { client: "zed".to_owned(), pid: Some(7) }),
         parent: Some("a-20260131".to_owned()),
+        excluded: Vec::new(),
+        saves: false,
     }
 }
 
@@ -101,6 +103,14 @@ fn a_renamed_container_gives_its_session_the_newer_name() {
     let spec = create_spec("a");
     let got = rebuild(&observed(&spec, "session-b")).expect("a session");
     assert_eq!((got.name.as_str(), got.sandbox.as_str()), ("b", "session-b"));
+    let id = &spec.session.id;
+    let taken = sandbox_name(&SessionName::parse("b-c").expect("a good name"), id, true);
+    let got = rebuild(&observed(&spec, &taken)).expect("a session");
+    assert_eq!(
+        (got.name.as_str(), got.sandbox.as_str()),
+        ("b-c", taken.as_str()),
+        "its id is no part of its name"
+    );
     let odd = create_spec("dev env");
     let got = rebuild(&observed(&odd, &odd.sandbox)).expect("a session");
     assert_eq!(got.name.as_str(), "dev env");
@@ -115,7 +125,7 @@ fn no_value_of_the_environment_stands_in_a_label() {
 fn a_snapshots_image_rebuilds_both_rows_and_is_no_sandbox_of_the_home() {
     let spec = create_spec("a");
     let mut all = session(&spec);
-    all.extend(snapshot(&commit_spec("c1"), Some(3)));
+    all.extend(snapshot(&commit_spec("c1"), Some(3), Some(7)));
     assert!(!format!("{all:?}").contains("/home/me"));
     assert_eq!(all[SESSION_HOME], "");
     let image = Image { id: "sha256:2".to_owned(), size_bytes: 5, layers: Vec::new(), labels: all };
@@ -124,6 +134,13 @@ fn a_snapshots_image_rebuilds_both_rows_and_is_no_sandbox_of_the_home() {
     assert_eq!(row.creator, commit_spec("c1").creator);
     assert_eq!((row.parent.as_deref(), row.own_bytes), (Some("a-20260131"), Some(2)));
     assert_eq!(row.created_at, Timestamp(0x0192_0000_0000));
+    assert_eq!(ended_at(&image), None, "its session was not saved to it");
+    let bind = Excluded { mark: Some("fs:1".to_owned()), ..Excluded::new("bind", "/w") };
+    let excluded = vec![bind, Excluded::new("process", "no\"de")];
+    let saving = CommitSpec { saves: true, excluded: excluded.clone(), ..commit_spec("c1") };
+    let saved = Image { labels: snapshot(&saving, Some(3), Some(7)), ..image.clone() };
+    assert_eq!(ended_at(&saved), Some(7));
+    assert_eq!(rebuild_snapshot(&saved).expect("a snapshot").excluded, excluded);
     let saved = rebuild_from_snapshot(&image).expect("a session");
     assert_eq!((saved.id, saved.status), (spec.session.id, Status::Saved));
 }

@@ -90,6 +90,49 @@ async fn a_day_has_one_copy_and_a_week_is_kept() {
 }
 
 #[tokio::test]
+async fn a_copy_that_is_damaged_or_of_another_format_is_none_of_the_day() {
+    let place = Place::new();
+    let store = open(&place);
+    store.insert(session(1)).await.expect("insert");
+    let good = store.back_up(after(0)).expect("copied").expect("it was due");
+    let bytes = fs::read(&good).expect("read");
+    let raised = |path: &Path| {
+        let conn = rusqlite::Connection::open(path).expect("open");
+        conn.execute_batch("PRAGMA user_version = 1").expect("another format");
+    };
+    // In the midst of the file, so that its first page is as it was.
+    let torn = [&bytes[..bytes.len() / 2], &vec![0xA5; 4096], &bytes[bytes.len() / 2 + 4096..]].concat();
+    let spoilt: [&dyn Fn(); 4] = [
+        &|| fs::write(&good, "").expect("emptied"),
+        &|| fs::write(&good, &bytes[..bytes.len() / 2]).expect("cut off"),
+        &|| fs::write(&good, &torn).expect("damaged"),
+        &|| raised(&good),
+    ];
+    for (n, spoil) in (1..).zip(spoilt) {
+        spoil();
+        let again = store.back_up(after(n)).expect("copied").expect("it is due again");
+        fs::remove_file(again).expect("removed");
+        fs::write(&good, &bytes).expect("put back");
+        assert_eq!(store.back_up(after(n)).expect("no fault"), None, "a good one counts");
+    }
+}
+
+#[tokio::test]
+async fn copies_that_are_damaged_push_no_good_one_out() {
+    let place = Place::new();
+    let store = open(&place);
+    store.insert(session(1)).await.expect("insert");
+    store.back_up(after(0)).expect("copied").expect("it was due");
+    let dir = place.0.path().join("backups");
+    for day in 2..9 {
+        fs::write(dir.join(format!("sessions-2026020{day}-093000-v{FORMAT}.db")), "noise").expect("written");
+    }
+    store.back_up(after(24 * 9)).expect("copied").expect("it was due");
+    let kept = copies(&place);
+    assert!(kept.iter().any(|name| name.starts_with("sessions-20260201")), "{kept:?}");
+}
+
+#[tokio::test]
 async fn a_clock_that_jumps_neither_stops_the_copies_nor_drops_the_good_ones() {
     let place = Place::new();
     let store = open(&place);

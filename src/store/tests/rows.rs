@@ -71,7 +71,7 @@ async fn every_field_comes_back() {
         parent: Some("older".to_owned()),
         state: SnapshotState::Deleting,
         excluded: ["bind", "process"]
-            .map(|kind| Excluded { kind: kind.to_owned(), target: "/w".to_owned() })
+            .map(|kind| Excluded { mark: Some(format!("a {kind}")), ..Excluded::new(kind, "/w") })
             .into(),
         ..snapshot(1, 1)
     };

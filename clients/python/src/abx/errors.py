@@ -199,12 +199,18 @@ class InternalError(AbxError):
 
 
 class SandboxFileNotFoundError(AbxError, FileNotFoundError):
-    """The sandbox has nothing at this path."""
+    """The sandbox, or the daemon's machine, has nothing at this path."""
 
     kind = "file_not_found"
 
     def __str__(self) -> str:
         return AbxError.__str__(self)
+
+
+class FileDeniedError(AbxError):
+    """A file of the daemon's machine cannot be read or written."""
+
+    kind = "file_denied"
 
 
 class DaemonUnreachableError(AbxError, ConnectionError):

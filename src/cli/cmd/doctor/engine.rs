@@ -1,8 +1,9 @@
 //! What abx has on the engine: containers and images without a row, and how deep sessions stand on snapshots.
 
-use super::{Check, Mend, counted};
+use super::{Check, LOW_SPACE_BYTES, Mend, counted};
 use crate::cli::output::clean;
-use crate::proto::daemon::DaemonCheckResult;
+use crate::config::size;
+use crate::proto::daemon::{DaemonCheckResult, SpaceUse};
 
 /// Layers from which on a save takes longer, and the limit of engines comes near.
 const MANY_LAYERS: u64 = 64;
@@ -28,7 +29,8 @@ pub(super) fn checks(found: &DaemonCheckResult) -> Vec<Check> {
                 None => {
                     let name = clean(&orphan.name);
                     let fix = format!(
-                        "keep its files with docker commit {name} NAME:TAG, and then: docker rm {name}"
+                        "see what it holds with docker diff {name}, keep that with docker commit {name} NAME:TAG, \
+                         and only then: docker rm {name}"
                     );
                     Check::warning("orphan", why, fix)
                 }
@@ -46,6 +48,7 @@ pub(super) fn checks(found: &DaemonCheckResult) -> Vec<Check> {
     if checks.is_empty() {
         checks.push(Check::ok("orphans", "every container and image of this home has a row"));
     }
+    checks.extend(found.space.as_ref().map(space));
     let deep: Vec<String> = found
         .layers
         .iter()
@@ -62,11 +65,42 @@ pub(super) fn checks(found: &DaemonCheckResult) -> Vec<Check> {
     checks
 }
 
+/// Of the budget for snapshots, less than this part left is worth a word: a tenth.
+const LOW_BUDGET: u64 = 10;
+
+/// What sandboxes and snapshots take, and whether there is room for more.
+fn space(found: &SpaceUse) -> Check {
+    let SpaceUse { sandboxes_bytes, snapshots_bytes, budget_bytes, disk } = found;
+    let budget =
+        budget_bytes.map_or_else(|| "no budget".to_owned(), |bytes| format!("a budget of {}", size(bytes)));
+    let mut why = format!(
+        "sandboxes take {}, snapshots {} with {budget}",
+        size(*sandboxes_bytes),
+        size(*snapshots_bytes)
+    );
+    if let Some(disk) = disk {
+        let (free, total) = (size(disk.free_bytes), size(disk.total_bytes));
+        why.push_str(&format!("; {free} of {total} free at {}", clean(&disk.path)));
+    }
+    let low =
+        budget_bytes.is_some_and(|budget| budget.saturating_sub(*snapshots_bytes) < budget / LOW_BUDGET);
+    let full = disk.as_ref().is_some_and(|disk| disk.free_bytes < LOW_SPACE_BYTES);
+    if low || full {
+        Check::warning(
+            "storage",
+            why,
+            "abx snapshot prune --keep 3 --dry-run, and without --dry-run if that is right",
+        )
+    } else {
+        Check::ok("storage", why)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Verdict;
     use super::*;
-    use crate::proto::daemon::{OrphanContainer, SessionLayers};
+    use crate::proto::daemon::{EngineDisk, OrphanContainer, SessionLayers};
 
     #[test]
     fn an_orphan_is_named_with_the_command_that_adopts_it() {
@@ -78,12 +112,33 @@ mod tests {
         };
         let second = OrphanContainer { session: None, name: "session-b".to_owned(), ..orphan.clone() };
         let layers = vec![SessionLayers { name: "deep".to_owned(), layers: 90 }];
-        let found = DaemonCheckResult { containers: vec![orphan, second], images: Vec::new(), layers };
+        let found =
+            DaemonCheckResult { containers: vec![orphan, second], images: Vec::new(), layers, space: None };
         let checks = checks(&found);
         assert_eq!(checks.iter().map(|c| c.verdict).collect::<Vec<_>>(), [Verdict::Warning; 3]);
         assert_eq!(checks[0].fix.as_deref(), Some("abx adopt a session-a"));
         let keeps = checks[1].fix.as_deref().is_some_and(|fix| fix.contains("docker commit session-b "));
         assert!(keeps, "its files are kept before it goes");
         assert!(checks[2].why.contains("deep (90)"));
+    }
+
+    #[test]
+    fn storage_that_runs_out_is_a_warning_with_what_makes_room() {
+        let disk = |free_bytes| EngineDisk { path: "/data".to_owned(), free_bytes, total_bytes: 1 << 40 };
+        let found = |used, budget, free| SpaceUse {
+            sandboxes_bytes: 1 << 30,
+            snapshots_bytes: used,
+            budget_bytes: budget,
+            disk: Some(disk(free)),
+        };
+        let verdict = |used, budget, free| space(&found(used, budget, free)).verdict;
+        assert_eq!(verdict(1 << 30, None, 1 << 40), Verdict::Ok);
+        assert_eq!(verdict(9 << 30, Some(10 << 30), 1 << 40), Verdict::Ok);
+        assert_eq!(verdict((9 << 30) + 1, Some(10 << 30), 1 << 40), Verdict::Warning);
+        assert_eq!(verdict(11 << 30, Some(10 << 30), 1 << 40), Verdict::Warning);
+        assert_eq!(verdict(0, None, 1 << 20), Verdict::Warning);
+        let why = space(&found(9 << 30, Some(10 << 30), 1 << 39)).why;
+        let want = "sandboxes take 1.0 GiB, snapshots 9.0 GiB with a budget of 10.0 GiB; 512.0 GiB of 1.0 TiB free at /data";
+        assert_eq!(why, want);
     }
 }

@@ -8,7 +8,7 @@ use crate::cli::cmd::session::quoted;
 use crate::cli::context::{Context, operation_id};
 use crate::cli::failure::Failure;
 use crate::cli::output::{clean, raw_stdout};
-use crate::cli::table;
+use crate::config;
 use crate::proto::methods::{SnapshotExport, SnapshotImport};
 use crate::proto::snapshots::{SnapshotExportParams, SnapshotImportParams, SnapshotImportResult};
 
@@ -30,7 +30,7 @@ pub(super) fn export(context: &Context, snapshot: String, file: &Path) -> Result
         &raw,
         |done| clean(&done.path),
         |done| {
-            let size = table::bytes(done.size_bytes);
+            let size = config::size(done.size_bytes);
             format!("Snapshot '{}' exported to {} ({size}).", clean(&done.snapshot), clean(&done.path))
         },
     )
@@ -45,7 +45,8 @@ pub(super) fn import(context: &Context, file: &Path, session: Option<String>) ->
         between = Some(kept);
     }
     let at = between.as_ref().map_or(file, tempfile::NamedTempFile::path);
-    let params = SnapshotImportParams { path: absolute(at)?, session, op: operation_id() };
+    let called = between.is_some().then(|| "the standard input".to_owned());
+    let params = SnapshotImportParams { path: absolute(at)?, called, session, op: operation_id() };
     let raw = context.call::<SnapshotImport>(&params)?;
     context.deliver::<SnapshotImport>(&raw, |done| clean(&done.snapshot.name), imported)
 }

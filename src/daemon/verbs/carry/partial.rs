@@ -1,0 +1,79 @@
+//! The file of an export, which has its name once it is whole.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use nix::fcntl::OFlag;
+use tokio::sync::mpsc;
+
+use crate::daemon::failure::{Failure, quoted};
+use crate::proto::errors::Kind;
+
+/// What a file is called until it is whole, after its own name.
+const PARTIAL: &str = ".abx-partial";
+
+/// A file until it is whole. One that is dropped before goes.
+pub(super) struct Partial {
+    file: Option<File>,
+    at: PathBuf,
+    path: PathBuf,
+    whole: bool,
+}
+
+impl Partial {
+    pub(super) fn create(path: PathBuf) -> Result<Self, Failure> {
+        if path.symlink_metadata().is_ok() {
+            return Err(Failure::params(format!("{} is there already", path.display()))
+                .hint(format!("choose another name, or: rm {}", quoted(&path.display().to_string()))));
+        }
+        let mut at = path.clone().into_os_string();
+        at.push(PARTIAL);
+        let at = PathBuf::from(at);
+        let mut options = File::options();
+        options.write(true).create(true).truncate(false).custom_flags(OFlag::O_NOFOLLOW.bits()).mode(0o600);
+        let file = options.open(&at).map_err(|error| unwritten(&path, &error))?;
+        // What a daemon left that was killed is nobody's.
+        file.try_lock()
+            .map_err(|_| Failure::new(Kind::Busy, format!("{} is being written", path.display())))?;
+        file.set_len(0).map_err(|error| unwritten(&path, &error))?;
+        Ok(Self { file: Some(file), at, path, whole: false })
+    }
+
+    /// Writes all that comes. What comes must end with nothing, or it was cut off.
+    pub(super) fn fill(mut self, head: &[u8], mut queue: mpsc::Receiver<Option<Bytes>>) -> io::Result<u64> {
+        let Some(mut file) = self.file.take() else { return Ok(0) };
+        file.write_all(head)?;
+        let mut written = head.len() as u64;
+        loop {
+            match queue.blocking_recv() {
+                Some(Some(bytes)) => {
+                    file.write_all(&bytes)?;
+                    written += bytes.len() as u64;
+                }
+                Some(None) => break,
+                None => return Err(io::ErrorKind::UnexpectedEof.into()),
+            }
+        }
+        file.sync_all()?;
+        fs::rename(&self.at, &self.path)?;
+        self.whole = true;
+        Ok(written)
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if !self.whole
+            && let Err(error) = fs::remove_file(&self.at)
+        {
+            tracing::warn!(%error, file = %self.at.display(), "a part of an export stays");
+        }
+    }
+}
+
+pub(super) fn unwritten(path: &Path, error: &io::Error) -> Failure {
+    Failure::file(&format!("write {}", path.display()), error)
+}

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Deserialize;
 
@@ -15,7 +16,7 @@ mod check;
 mod template;
 
 pub use agents::{Agent, AgentSection};
-pub use check::{BadValue, OnBoot};
+pub use check::{BadValue, OnBoot, SAVE_TIMEOUT_RANGE_MS};
 pub use template::Template;
 
 /// The image of the built-in template.
@@ -118,6 +119,7 @@ pub struct Wrong {
 struct File {
     auto_resume: Option<bool>,
     on_boot: Option<String>,
+    save_timeout: Option<String>,
     engine: EngineSection,
     log: LogSection,
     exec: ExecSection,
@@ -174,6 +176,8 @@ pub struct Config {
     pub auto_resume: Setting<bool>,
     /// Whether sessions that ran when the engine went come back with it, unless they say so themselves.
     pub on_boot: Setting<OnBoot>,
+    /// How long the engine may take over a snapshot.
+    pub save_timeout: Setting<Duration>,
     /// Templates by name; `base` is always there.
     pub templates: BTreeMap<String, Setting<Template>>,
     /// What the files say of agents, by name; see [`Config::agent`].
@@ -199,6 +203,10 @@ impl Config {
             keep: Setting { value: check::KEEP_BYTES, source: Source::Default },
             auto_resume: Setting { value: true, source: Source::Default },
             on_boot: Setting { value: OnBoot::Stopped, source: Source::Default },
+            save_timeout: Setting {
+                value: Duration::from_millis(check::SAVE_TIMEOUT_MS),
+                source: Source::Default,
+            },
             templates: BTreeMap::new(),
             agents: BTreeMap::new(),
         };
@@ -238,6 +246,9 @@ impl Config {
         if let Some(on_boot) = file.on_boot.and_then(|word| check::on_boot(&word).ok()) {
             self.on_boot = Setting { value: on_boot, source: source.clone() };
         }
+        if let Some(limit) = file.save_timeout.and_then(|text| check::save_timeout(&text).ok()) {
+            self.save_timeout = Setting { value: limit, source: source.clone() };
+        }
         for (name, template) in file.templates {
             self.templates.insert(name, Setting { value: template, source: source.clone() });
         }
@@ -259,6 +270,8 @@ impl Config {
             self.on_boot.value.as_str().to_owned(),
             self.on_boot.source.clone(),
         ));
+        let save_timeout = humantime::format_duration(self.save_timeout.value).to_string();
+        rows.push(("save_timeout".to_owned(), save_timeout, self.save_timeout.source.clone()));
         let engine = match (&self.engine, &self.docker_host, &self.docker_context) {
             (Some(engine), ..) => Some((engine.value.clone(), engine.source.clone())),
             (None, Some(host), _) => Some((host.clone(), Source::Environment("DOCKER_HOST"))),
@@ -311,6 +324,9 @@ fn read(path: &Path) -> Result<Option<File>, ConfigError> {
     }
     if let Some(word) = &file.on_boot {
         check::on_boot(word).map_err(bad)?;
+    }
+    if let Some(limit) = &file.save_timeout {
+        check::save_timeout(limit).map_err(bad)?;
     }
     if let Some(keep) = &file.exec.keep {
         check::keep(keep).map_err(bad)?;

@@ -66,10 +66,11 @@ impl FakeEngine {
         self.lock().failures.entry(call).or_default().push_back((Effect::Happens, error));
     }
 
-    /// Holds back all calls of this name, before they have any effect.
-    pub fn gate(&self, call: &'static str) -> Gate {
+    /// Holds back all calls of this name, before they have any effect; with what they are about behind it, as in
+    /// [`FakeEngine::calls`], those alone.
+    pub fn gate(&self, call: &str) -> Gate {
         let (gate, barrier) = Gate::new();
-        self.lock().gates.insert(call, barrier);
+        self.lock().gates.insert(call.to_owned(), barrier);
         gate
     }
 
@@ -120,8 +121,9 @@ impl FakeEngine {
             let mut state = self.lock();
             let about = state.containers.get(about).map_or(about, |c| &c.observed.name);
             let line = if about.is_empty() { call.to_owned() } else { format!("{call} {about}") };
+            let gate = state.gates.get(&line).or_else(|| state.gates.get(call)).cloned();
             state.calls.push(line);
-            state.gates.get(call).cloned()
+            gate
         };
         if let Some(barrier) = gate {
             barrier.pass().await;
@@ -271,7 +273,9 @@ impl Engine for FakeEngine {
     }
 
     async fn commit(&self, spec: &CommitSpec) -> Result<Image, EngineError> {
-        self.call("commit", &spec.sandbox_id, |state| state.commit(spec)).await
+        let made = self.call("commit", &spec.sandbox_id, |state| state.commit(spec));
+        let late = |_| EngineError::Timeout { call: "commit", after: spec.patience };
+        tokio::time::timeout(spec.patience, made).await.map_err(late)?
     }
 
     async fn image(&self, reference: &str) -> Result<Option<Image>, EngineError> {

@@ -1,5 +1,7 @@
 //! Images, and what they are made from.
 
+use std::time::Duration;
+
 use crate::model::event::By;
 use crate::model::id::{SessionId, SnapshotId};
 
@@ -44,6 +46,8 @@ pub struct CommitSpec {
     pub creator: Option<By>,
     /// The snapshot that the files came from, for the label.
     pub parent: Option<String>,
+    /// How long the engine may take. What it makes after that is nobody's.
+    pub patience: Duration,
 }
 
 /// A path at which a sandbox differs from its image.

@@ -24,6 +24,7 @@ mod programs;
 mod pull;
 mod rebuild;
 mod reports;
+mod saves;
 mod sessions;
 mod shown;
 mod snapshot;

@@ -203,6 +203,7 @@ impl TestHome {
             creator: None,
             parent: None,
             note: Some("a note".to_owned()),
+            patience: std::time::Duration::from_secs(300),
         }
     }
 }

@@ -15,6 +15,7 @@ mod lifecycle;
 mod orphans;
 mod rebuild;
 mod recovery;
+mod saves;
 mod snapshots;
 mod streams;
 mod tables;

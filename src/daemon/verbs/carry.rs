@@ -211,6 +211,7 @@ impl Driver {
             note: snapshot.note.clone(),
             creator: snapshot.creator.clone(),
             parent: None,
+            patience: self.config().save_timeout.value,
         };
         let mut all: BTreeMap<String, String> = BTreeMap::new();
         if let Some(session) = &session {

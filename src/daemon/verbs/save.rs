@@ -1,6 +1,7 @@
 //! Snapshots: taking one, going back to one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::daemon::agents;
 use crate::daemon::clock;
@@ -20,7 +21,7 @@ use crate::proto::errors::Kind;
 use crate::store::error::StoreError;
 use crate::store::{self, Tx};
 
-/// How a snapshot is to be called.
+/// How a snapshot is to be called and taken.
 #[derive(Debug, Clone, Default)]
 pub struct Naming {
     /// Its name; one made of the session's name and the day if none.
@@ -31,6 +32,15 @@ pub struct Naming {
     pub reason: Option<Reason>,
     /// Whether it is taken on the way to something else, and the note is none of a user's.
     pub automatic: bool,
+    /// How long the engine may take over it; what the configuration says if none.
+    pub patience: Option<Duration>,
+}
+
+/// A snapshot that is being taken.
+struct Taking<'a> {
+    snapshot: &'a Snapshot,
+    patience: Duration,
+    report: &'a Report,
 }
 
 /// What came of a save.
@@ -51,7 +61,7 @@ impl Driver {
     /// As documented for `session.save`.
     ///
     /// # Cancel safety
-    /// The save goes on when the caller is dropped.
+    /// The save goes on when the caller is dropped. It is given up when the caller cancels the request.
     pub async fn save(
         &self,
         name: &str,
@@ -61,7 +71,7 @@ impl Driver {
     ) -> Result<Saved, Failure> {
         let (this, name) = (self.clone(), name.to_owned());
         self.submit(async move {
-            let mut held = this.hold(&name).await?;
+            let mut held = report.unless_cancelled(this.hold(&name)).await?;
             let (snapshot, pruned) = this.save_held(&mut held, naming, keep_running, &report).await?;
             Ok(Saved { session: held.session, snapshot, pruned })
         })
@@ -96,8 +106,9 @@ impl Driver {
         report: &Report,
     ) -> Result<Arc<Snapshot>, Failure> {
         let reason = naming.reason.unwrap_or(Reason::User);
+        let patience = naming.patience.unwrap_or(self.config().save_timeout.value);
         let snapshot = self.intend_snapshot(held, plan, naming).await?;
-        let done = self.carry_out(held, plan, &snapshot, report).await;
+        let done = self.carry_out(held, plan, Taking { snapshot: &snapshot, patience, report }).await;
         let (image, excluded) = self.or_settle(held, done, "save").await?;
         let ready = Snapshot {
             own_bytes: labels::own_bytes(&image),
@@ -184,8 +195,7 @@ impl Driver {
         &self,
         held: &mut Held,
         plan: &Plan,
-        snapshot: &Snapshot,
-        report: &Report,
+        taking: Taking<'_>,
     ) -> Result<(Image, Vec<Excluded>), Failure> {
         let Some(id) = held.session.sandbox_id.clone() else {
             return Err(Failure::new(
@@ -207,18 +217,30 @@ impl Driver {
                     self.0.engine.unpause(&id).await?;
                     fault::point("unpause.after").await;
                 }
-                Step::Snapshot => {
-                    report.line(format!("saving {}", snapshot.name));
-                    let excluded = self.0.engine.excluded(&id).await?;
-                    fault::point("commit.before").await;
-                    let image = self.0.engine.commit(&self.commit_spec(held, snapshot, &id)).await?;
-                    fault::point("commit.after").await;
-                    made = Some((image, excluded));
-                }
+                Step::Snapshot => made = Some(self.commit_image(held, &taking, &id).await?),
                 Step::Bring | Step::Replace | Step::Remove => {}
             }
         }
         made.ok_or_else(|| Failure::new(Kind::Internal, "the plan took no snapshot"))
+    }
+
+    /// Has the engine make the image, and says what that does not hold. Whoever gives it up leaves the engine at it: what
+    /// comes of it then is removed when it is there, as that of any save that was cut off.
+    async fn commit_image(
+        &self,
+        held: &Held,
+        taking: &Taking<'_>,
+        sandbox_id: &str,
+    ) -> Result<(Image, Vec<Excluded>), Failure> {
+        let Taking { snapshot, patience, report } = taking;
+        report.line(format!("saving {}", snapshot.name));
+        let excluded = self.0.engine.excluded(sandbox_id).await?;
+        fault::point("commit.before").await;
+        let spec = CommitSpec { patience: *patience, ..self.commit_spec(held, snapshot, sandbox_id) };
+        let image = report.unless_cancelled(self.0.engine.commit(&spec)).await;
+        let image = image.map_err(|failure| late(failure, held.session.name.as_str()))?;
+        fault::point("commit.after").await;
+        Ok((image, excluded))
     }
 
     pub(in crate::daemon) fn commit_spec(
@@ -237,6 +259,7 @@ impl Driver {
             note: snapshot.note.clone(),
             creator: snapshot.creator.clone(),
             parent: snapshot.parent.clone(),
+            patience: self.config().save_timeout.value,
         }
     }
 
@@ -340,6 +363,14 @@ impl Driver {
         }
         self.0.deadlines.notify_one();
     }
+}
+
+/// Says what helps where the engine took too long.
+fn late(failure: Failure, session: &str) -> Failure {
+    if failure.kind != Kind::EngineTimeout {
+        return failure;
+    }
+    failure.hint(format!("abx doctor; where it only needs longer: abx save {} --timeout 2h", quoted(session)))
 }
 
 /// The part of a plan that takes a snapshot, as a plan of its own that leaves the session stopped.

@@ -8,7 +8,7 @@ use super::api::{
     self, CommitContainerOptionsBuilder, ContainerConfig, ImageConfig, ListImagesOptionsBuilder,
     RemoveImageOptionsBuilder, TagImageOptionsBuilder,
 };
-use super::link::{About, COMMIT, Client, Link, ORDINARY, SLOW};
+use super::link::{About, Client, Link, ORDINARY, SLOW};
 use super::{containers, observe};
 use crate::engine::{CommitSpec, EngineError, Image, labels};
 use crate::model::id::SnapshotId;
@@ -58,7 +58,7 @@ pub(super) async fn commit(link: &Link, spec: &CommitSpec) -> Result<Image, Engi
     }
     let options = options.build();
     let made = link
-        .call("commit", COMMIT, about, |client| async move {
+        .call_alive("commit", spec.patience, about, |client| async move {
             client.docker.commit_container(options, config).await
         })
         .await?;

@@ -26,7 +26,7 @@ pub(super) struct State {
     pub(super) images: BTreeMap<String, StoredImage>,
     pub(super) pullable: Vec<String>,
     pub(super) failures: HashMap<&'static str, VecDeque<(Effect, EngineError)>>,
-    pub(super) gates: HashMap<&'static str, Barrier>,
+    pub(super) gates: HashMap<String, Barrier>,
     pub(super) scripts: HashMap<String, Script>,
     pub(super) execs: BTreeMap<String, Exec>,
     pub(super) sandbox_defaults: SandboxDefaults,

@@ -62,6 +62,7 @@ pub(in crate::engine) fn commit_spec(sandbox_id: &str) -> CommitSpec {
         note: None,
         creator: Some(By { client: "zed".to_owned(), pid: Some(7) }),
         parent: Some("a-20260131".to_owned()),
+        patience: std::time::Duration::from_secs(60),
     }
 }
 

@@ -20,6 +20,7 @@ mod expiry;
 pub mod failure;
 pub mod feed;
 pub mod files;
+mod flatten;
 pub mod framing;
 pub mod guests;
 mod halves;

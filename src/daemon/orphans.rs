@@ -122,6 +122,15 @@ impl Driver {
                 tracing::warn!(%error, snapshot = snapshot.name, "cannot settle a snapshot");
             }
         }
+        for row in rows.iter().filter(|row| row.state == SnapshotState::Ready) {
+            let Some(image) = images.get(&row.id) else { continue };
+            self.0.deep.add(&row.id, image.layers.len());
+            if row.image_id != image.id
+                && let Err(error) = self.follow_name(&row.id).await
+            {
+                tracing::warn!(%error, snapshot = row.name, "a snapshot's row does not know its image");
+            }
+        }
         for (id, image) in images.iter().filter(|(id, _)| !known.contains(id)) {
             // In this order: a row is gone only after its tag, so that a tag without a row was not deleted by abx.
             let has_row = self.0.store.snapshots(None).iter().any(|s| s.id == *id);

@@ -284,33 +284,35 @@ impl Engine for FakeEngine {
 
     async fn snapshot_images(&self, home: &str) -> Result<Vec<Image>, EngineError> {
         self.call("snapshot_images", "", |state| {
-            let all = state.images.values().map(|i| &i.image);
-            Ok(all.filter(|i| has(&i.labels, labels::SNAPSHOT_HOME, home)).cloned().collect())
+            let all = state.images.values().filter(|i| has(&i.image.labels, labels::SNAPSHOT_HOME, home));
+            Ok(all.filter(|i| i.is_snapshot()).map(|i| i.image.clone()).collect())
         })
         .await
     }
 
     async fn remove_snapshot(&self, snapshot: &SnapshotId) -> Result<(), EngineError> {
         self.call("remove_snapshot", snapshot.as_str(), |state| {
-            if let Some(id) = state.image_id(&labels::snapshot_reference(snapshot)) {
-                let used = state.containers.values().any(|c| c.observed.image_id == id);
-                if let (true, Some(image)) = (used, state.images.get_mut(&id)) {
-                    image.references.clear();
-                } else {
-                    state.images.remove(&id);
-                }
-            }
+            state.remove_snapshot(snapshot);
             Ok(())
+        })
+        .await
+    }
+
+    async fn replace_snapshot(
+        &self,
+        snapshot: &SnapshotId,
+        old: &str,
+        image_id: &str,
+    ) -> Result<(), EngineError> {
+        self.call("replace_snapshot", snapshot.as_str(), |state| {
+            state.replace_snapshot(snapshot, old, image_id)
         })
         .await
     }
 
     async fn sweep_image(&self, image_id: &str) -> Result<(), EngineError> {
         self.call("sweep_image", image_id, |state| {
-            let used = state.containers.values().any(|c| c.observed.image_id == image_id);
-            if !used && state.images.get(image_id).is_some_and(|image| image.references.is_empty()) {
-                state.images.remove(image_id);
-            }
+            state.sweep_image(image_id);
             Ok(())
         })
         .await

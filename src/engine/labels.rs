@@ -93,6 +93,13 @@ pub const SNAPSHOT_PARENT: &str = "dev.abx.snapshot.parent";
 /// Size of the image below its own layer, in bytes.
 pub const SNAPSHOT_BASE_BYTES: &str = "dev.abx.snapshot.base_bytes";
 
+/// How many of its lowest layers are those of the image that the first sandbox was made from.
+pub const SNAPSHOT_BASE_LAYERS: &str = "dev.abx.snapshot.base_layers";
+
+/// Repository of images that lost their snapshot while a container still runs on them, or have none yet. The engine cannot
+/// untag the image of a container without deleting it, and then nothing could be saved from that container any more.
+pub const PARKED_REPOSITORY: &str = "abx-parked";
+
 /// Repository of snapshots' tags.
 pub const SNAPSHOT_REPOSITORY: &str = "abx-snapshot";
 
@@ -102,6 +109,12 @@ pub const PREFIX: &str = "dev.abx.";
 /// The tag of a snapshot's image.
 pub fn snapshot_reference(snapshot: &SnapshotId) -> String {
     format!("{SNAPSHOT_REPOSITORY}:{snapshot}")
+}
+
+/// The name under which an engine takes in the image that is to be a snapshot's. It is removed as any that waits where nobody
+/// gives it another.
+pub fn flat_reference(snapshot: &SnapshotId) -> String {
+    format!("{PARKED_REPOSITORY}:{snapshot}-flat")
 }
 
 /// The labels of a session's container.
@@ -143,9 +156,8 @@ pub fn session(spec: &CreateSpec) -> BTreeMap<String, String> {
     .collect()
 }
 
-/// The labels of a snapshot's image, which stands on one of this size. Labels of the container that are not named here
-/// stay.
-pub fn snapshot(spec: &CommitSpec, base_bytes: Option<u64>) -> BTreeMap<String, String> {
+/// The labels of a snapshot's image, which stands on this one. Labels of the container that are not named here stay.
+pub fn snapshot(spec: &CommitSpec, base: Option<&Image>) -> BTreeMap<String, String> {
     let creator = spec.creator.as_ref();
     let number = |n: Option<u64>| n.map(|n| n.to_string()).unwrap_or_default();
     [
@@ -158,7 +170,8 @@ pub fn snapshot(spec: &CommitSpec, base_bytes: Option<u64>) -> BTreeMap<String, 
         (SNAPSHOT_CREATOR, creator.map(|by| by.client.clone()).unwrap_or_default()),
         (SNAPSHOT_CREATOR_PID, number(creator.and_then(|by| by.pid).map(u64::from))),
         (SNAPSHOT_PARENT, spec.parent.clone().unwrap_or_default()),
-        (SNAPSHOT_BASE_BYTES, number(base_bytes)),
+        (SNAPSHOT_BASE_BYTES, number(base.map(|image| image.size_bytes))),
+        (SNAPSHOT_BASE_LAYERS, number(base.map(|image| base_layers(image) as u64))),
         (SESSION_ID, spec.session.to_string()),
         (SESSION_NAME, spec.session_name.clone()),
         (SESSION_HOME, String::new()),
@@ -244,6 +257,14 @@ pub fn rebuild_snapshot(image: &Image) -> Option<Snapshot> {
 pub fn own_bytes(image: &Image) -> Option<u64> {
     let base: u64 = image.labels.get(SNAPSHOT_BASE_BYTES)?.parse().ok()?;
     Some(image.size_bytes.saturating_sub(base))
+}
+
+/// How many of an image's lowest layers are no sandbox's: those of the image that the first one was made from. All of one
+/// that is no snapshot, or does not tell.
+pub fn base_layers(image: &Image) -> usize {
+    let all = image.layers.len();
+    let said = image.labels.get(SNAPSHOT_BASE_LAYERS).filter(|_| image.labels.contains_key(SNAPSHOT_ID));
+    said.and_then(|said| said.parse().ok()).map_or(all, |said: usize| said.min(all))
 }
 
 /// The first 48 bits of a UUIDv7: milliseconds since 1970-01-01 UTC.

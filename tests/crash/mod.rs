@@ -1,5 +1,7 @@
 //! The daemon is killed at every fault point of every verb, on a real engine; a second one must explain everything.
 
+mod flatten;
+
 use serde_json::{Value, json};
 
 use crate::support::{World, until};

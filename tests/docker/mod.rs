@@ -15,6 +15,7 @@ mod emulator;
 mod engine;
 mod exec;
 mod execs;
+mod flatten;
 mod guest;
 mod idle;
 mod link;

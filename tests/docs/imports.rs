@@ -36,6 +36,7 @@ const RULES: &[Rule] = &[
     Rule { place: "engine/fake", ours: &["model", "tarball"], outside: &[ENGINE, &["tar"]] },
     Rule { place: "engine/docker", ours: &["model"], outside: &[ENGINE, &["bollard", "tar"]] },
     Rule { place: "daemon", ours: DAEMON_OURS, outside: &[DAEMON] },
+    Rule { place: "daemon/flatten", ours: DAEMON_OURS, outside: &[DAEMON, &["sha2", "tempfile"]] },
     Rule { place: "daemon/rpc", ours: RPC_OURS, outside: &[DAEMON] },
     Rule { place: "guest", ours: &[], outside: &[GUEST] },
     Rule { place: "client", ours: &["paths", "proto"], outside: &[CLIENT] },

@@ -4,6 +4,7 @@ mod daemon;
 pub(crate) mod engine;
 mod home;
 mod socket;
+pub(crate) mod stack;
 mod until;
 mod world;
 

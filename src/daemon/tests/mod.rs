@@ -8,6 +8,7 @@ mod execs;
 mod faults;
 mod feed;
 mod files;
+mod flatten;
 mod guests;
 mod idle;
 mod imports;

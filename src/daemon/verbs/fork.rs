@@ -30,9 +30,9 @@ impl Driver {
             }
             // Until the new container stands on the snapshot, nothing may delete that.
             let (source, snapshot, taken) = this.fork_point(&params, &report).await?;
-            this.require_image(&snapshot).await?;
+            let image = this.foundation(&snapshot, &source).await?;
             let row = forked(&source.session, name);
-            match this.create_session(row, &snapshot.image_id, report).await {
+            match this.create_session(row, &image, report).await {
                 Ok(session) => {
                     this.remember_base(&session, &snapshot.name).await?;
                     this.adopt_agent(&session, &snapshot).await?;

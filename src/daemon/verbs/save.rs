@@ -110,6 +110,7 @@ impl Driver {
         let snapshot = self.intend_snapshot(held, plan, naming).await?;
         let done = self.carry_out(held, plan, Taking { snapshot: &snapshot, patience, report }).await;
         let (image, excluded) = self.or_settle(held, done, "save").await?;
+        let layers = image.layers.len();
         let ready = Snapshot {
             own_bytes: labels::own_bytes(&image),
             image_id: image.id,
@@ -140,7 +141,9 @@ impl Driver {
             })
             .await?;
         self.refresh(held);
-        self.0.store.snapshot(&name).ok_or_else(|| Failure::no_snapshot(&name))
+        let saved = self.0.store.snapshot(&name).ok_or_else(|| Failure::no_snapshot(&name))?;
+        self.0.deep.add(&saved.id, layers);
+        Ok(saved)
     }
 
     /// Commits the operation and the row of a snapshot that is being made.
@@ -277,7 +280,7 @@ impl Driver {
         let old = self.observe(&held.session).await?;
         let unsaved = !discard && old.is_some() && self.is_unsaved(&held.session).await?;
         let plan = self.plan_true(held, Verb::Rollback { unsaved }).await?;
-        self.require_image(&target).await?;
+        let image = self.foundation(&target, held).await?;
         if let Some(saving) = saving_part(&plan) {
             let note = Some(format!("before going back to {name}"));
             self.take_snapshot(held, &saving, Naming { note, automatic: true, ..Naming::default() }, report)
@@ -290,7 +293,7 @@ impl Driver {
             self.or_settle(held, moved, "resume").await?;
         }
         fault::point("replace.before").await;
-        let made = self.make_from(held, &target).await;
+        let made = self.make_from(held, &target, &image).await;
         if made.is_err() {
             self.put_back(held, old.as_ref().map(|o| o.id.clone())).await;
         }
@@ -313,8 +316,8 @@ impl Driver {
         Ok(session.status != Status::Saved || !there)
     }
 
-    async fn make_from(&self, held: &mut Held, target: &Snapshot) -> Result<(), Failure> {
-        let made = self.create_sandbox(held, &target.image_id).await?;
+    async fn make_from(&self, held: &mut Held, target: &Snapshot, image: &str) -> Result<(), Failure> {
+        let made = self.create_sandbox(held, image).await?;
         self.remember_base(&held.session, &target.name).await?;
         let started = self.start_sandbox(&made.id).await?;
         self.adopt_agent(&held.session, target).await?;

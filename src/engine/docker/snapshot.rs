@@ -23,16 +23,10 @@ const MAX_LAYERS: usize = 120;
 /// may well go on beside it.
 const UNTAG_TRIES: u32 = 8;
 
-/// Repository of images that lost their snapshot while a container still runs on them. The engine cannot untag the
-/// image of a container without deleting it, and then nothing could be saved from that container any more.
-const PARKED: &str = "abx-parked";
-
 pub(super) async fn commit(link: &Link, spec: &CommitSpec) -> Result<Image, EngineError> {
     let reference = labels::snapshot_reference(&spec.snapshot);
-    let label = format!("{}={}", labels::SNAPSHOT_ID, spec.snapshot);
-    if let Some(done) = tagged(link, &label).await?.into_iter().find(|image| image.tags.contains(&reference))
-    {
-        return inspect(link, &done.id).await?.ok_or_else(|| gone(&done.id));
+    if let Some(done) = inspect(link, &reference).await? {
+        return Ok(done);
     }
     let about = About::Sandbox(&spec.sandbox_id);
     let seen = containers::one(link, "commit", &spec.sandbox_id).await?;
@@ -46,7 +40,7 @@ pub(super) async fn commit(link: &Link, spec: &CommitSpec) -> Result<Image, Engi
     let base_config = found.as_ref().and_then(|image| image.config.clone()).unwrap_or_default();
     let base = found.map(observe::image);
     base.as_ref().map_or(Ok(()), has_room)?;
-    let config = config(spec, base_config, base.map(|image| image.size_bytes));
+    let config = config(spec, base_config, base.as_ref());
     let mut options = CommitContainerOptionsBuilder::new()
         .container(&spec.sandbox_id)
         .repo(labels::SNAPSHOT_REPOSITORY)
@@ -83,10 +77,10 @@ fn has_room(base: &Image) -> Result<(), EngineError> {
 ///
 /// The engine fills what is empty here from the container: a command unless there is an entrypoint, and an entrypoint
 /// unless it is there and empty. So both are always given.
-fn config(spec: &CommitSpec, base: ImageConfig, base_bytes: Option<u64>) -> ContainerConfig {
+fn config(spec: &CommitSpec, base: ImageConfig, on: Option<&Image>) -> ContainerConfig {
     let entrypoint = base.entrypoint.unwrap_or_default();
     ContainerConfig {
-        labels: Some(labels::snapshot(spec, base_bytes).into_iter().collect()),
+        labels: Some(labels::snapshot(spec, on).into_iter().collect()),
         entrypoint: Some(entrypoint),
         cmd: base.cmd,
         working_dir: Some(base.working_dir.filter(|dir| !dir.is_empty()).unwrap_or_else(|| "/".to_owned())),
@@ -146,13 +140,34 @@ pub(super) async fn remove(link: &Link, snapshot: &SnapshotId) -> Result<(), Eng
         Err(EngineError::Conflict { .. }) => {}
         other => return other,
     }
-    let (source, tag) = (reference.clone(), snapshot.to_string());
-    let options = TagImageOptionsBuilder::new().repo(PARKED).tag(&tag).build();
-    link.call("remove_snapshot", ORDINARY, About::Nothing, |client| async move {
-        client.docker.tag_image(&source, Some(options)).await
-    })
-    .await?;
+    tag(link, "remove_snapshot", &reference, (labels::PARKED_REPOSITORY, snapshot.as_str())).await?;
     untag(link, &reference).await
+}
+
+/// Lets a snapshot's tag go over to another image. The one that had it waits for all that needs it to go.
+pub(super) async fn replace(
+    link: &Link,
+    snapshot: &SnapshotId,
+    old: &str,
+    image_id: &str,
+) -> Result<(), EngineError> {
+    // Not the tag that it would have if its snapshot were deleted: that is for the other one.
+    let parked = format!("{snapshot}-deep");
+    tag(link, "replace_snapshot", old, (labels::PARKED_REPOSITORY, &parked)).await?;
+    tag(link, "replace_snapshot", image_id, (labels::SNAPSHOT_REPOSITORY, snapshot.as_str())).await
+}
+
+async fn tag(
+    link: &Link,
+    call: &'static str,
+    image: &str,
+    (repository, tag): (&str, &str),
+) -> Result<(), EngineError> {
+    let options = TagImageOptionsBuilder::new().repo(repository).tag(tag).build();
+    link.call(call, ORDINARY, About::Image(image), |client| async move {
+        client.docker.tag_image(image, Some(options)).await
+    })
+    .await
 }
 
 /// Removes the image that a container stood on, if it only waited for that container to go.
@@ -209,7 +224,7 @@ impl Tagged {
 }
 
 fn is_parked(tag: &str) -> bool {
-    plain_tag(tag).split_once(':').is_some_and(|(repository, _)| repository == PARKED)
+    plain_tag(tag).split_once(':').is_some_and(|(repository, _)| repository == labels::PARKED_REPOSITORY)
 }
 
 /// Takes a tag away, and with the last one the image. An engine that comes upon an image which somebody else removes in

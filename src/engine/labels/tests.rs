@@ -116,7 +116,8 @@ fn no_value_of_the_environment_stands_in_a_label() {
 fn a_snapshots_image_rebuilds_both_rows_and_is_no_sandbox_of_the_home() {
     let spec = create_spec("a");
     let mut all = session(&spec);
-    all.extend(snapshot(&commit_spec("c1"), Some(3)));
+    let base = Image { size_bytes: 3, ..Image::default() };
+    all.extend(snapshot(&commit_spec("c1"), Some(&base)));
     assert!(!format!("{all:?}").contains("/home/me"));
     assert_eq!(all[SESSION_HOME], "");
     let image = Image { id: "sha256:2".to_owned(), size_bytes: 5, layers: Vec::new(), labels: all };

@@ -14,6 +14,8 @@ fn a_flattening_that_is_cut_off_is_carried_to_its_end() {
     for point in ["flatten.before", "flatten.load", "flatten.loaded", "flatten.named", "flatten.row"] {
         let Some(mut world) = World::new() else { return };
         world.call("session.start", json!({"name": "a", "image": stack.name()}));
+        // One that changed nothing would be no layer more.
+        world.sh("a", "echo kept > /kept");
         world.restart(Some(point));
         // It may die before it has answered.
         world.connect().request(1, "session.save", json!({"name": "a", "snapshot": "one"})).rest();
@@ -30,7 +32,7 @@ fn a_flattening_that_is_cut_off_is_carried_to_its_end() {
             (*row == world.images()[0]).then_some(())
         });
         world.call("session.resume", json!({"name": "a", "snapshot": "one"}));
-        assert_eq!(world.sh("a", "cat 1 62")["stdout"], "xx", "{point}");
+        assert_eq!(world.sh("a", "cat 1 62 kept")["stdout"], "xxkept\n", "{point}");
         world.call("session.delete", json!({"name": "a"}));
         world.restart(None);
         until("nothing to be left of it", || world.images().is_empty().then_some(()));

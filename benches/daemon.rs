@@ -53,6 +53,12 @@ impl Daemon {
         self.child.id()
     }
 
+    /// Opens a connection for one call after the other.
+    pub(crate) fn caller(&self) -> Caller {
+        let stream = self.connect();
+        Caller { answers: BufReader::new(stream.try_clone().expect("a second handle")), stream }
+    }
+
     /// Opens a connection.
     pub(crate) fn connect(&self) -> UnixStream {
         UnixStream::connect(self.socket()).expect("abxd listens")
@@ -82,6 +88,25 @@ impl Daemon {
     }
 }
 
+/// A connection on which calls are made.
+pub(crate) struct Caller {
+    stream: UnixStream,
+    answers: BufReader<UnixStream>,
+}
+
+impl Caller {
+    /// Makes a call, which must succeed, and gives its result.
+    pub(crate) fn call(&mut self, method: &str, params: Value) -> Value {
+        let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        writeln!(self.stream, "{request}").expect("abxd reads");
+        let mut line = String::new();
+        self.answers.read_line(&mut line).expect("abxd answers");
+        let mut answer: Value = serde_json::from_str(&line).expect("JSON");
+        assert!(answer["error"].is_null(), "{method}: {answer}");
+        answer["result"].take()
+    }
+}
+
 impl Drop for Daemon {
     fn drop(&mut self) {
         // Nothing can be done here about what fails.
@@ -93,6 +118,13 @@ impl Drop for Daemon {
         };
         for id in String::from_utf8_lossy(&listed.stdout).lines() {
             let _ = Command::new("docker").args(["rm", "-f", id]).output();
+        }
+        let filter = format!("label=dev.abx.snapshot.home={}", self.home.path().display());
+        let Ok(listed) = Command::new("docker").args(["images", "-q", "--filter", &filter]).output() else {
+            return;
+        };
+        for id in String::from_utf8_lossy(&listed.stdout).lines() {
+            let _ = Command::new("docker").args(["rmi", "-f", id]).output();
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Speed, always beside a peer measured in the same run: `cargo bench --bench speed [-- NAME...]`.
 //!
 //! Prints a Markdown table and fails when a ratio is over what the project promises. NAME is one of `round_trip`, `list`,
-//! `ls`, `start`, `exec`, `idle`, `events`; all of them without one. `ls`, `start` and `exec` need an engine.
+//! `ls`, `start`, `exec`, `idle`, `events`, `rounds`; all of them without one. `ls`, `start`, `exec` and `rounds` need an engine.
 
 mod daemon;
 mod events;
@@ -10,6 +10,7 @@ mod idle;
 mod list;
 mod ls;
 mod round_trip;
+mod rounds;
 mod start;
 
 use std::process::ExitCode;
@@ -47,6 +48,7 @@ const BENCHES: &[Bench] = &[
     ("exec", exec::run),
     ("idle", idle::run),
     ("events", events::run),
+    ("rounds", rounds::run),
 ];
 
 fn main() -> ExitCode {

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Deserialize;
 
@@ -16,7 +17,7 @@ mod size;
 mod template;
 
 pub use agents::{Agent, AgentSection};
-pub use check::{BadValue, OnBoot};
+pub use check::{BadValue, OnBoot, SAVE_TIMEOUT_RANGE_MS};
 pub use size::{parse_size_bytes, size};
 pub use template::Template;
 
@@ -123,6 +124,7 @@ pub struct Wrong {
 struct File {
     auto_resume: Option<bool>,
     on_boot: Option<String>,
+    save_timeout: Option<String>,
     engine: EngineSection,
     log: LogSection,
     exec: ExecSection,
@@ -188,6 +190,8 @@ pub struct Config {
     pub auto_resume: Setting<bool>,
     /// Whether sessions that ran when the engine went come back with it, unless they say so themselves.
     pub on_boot: Setting<OnBoot>,
+    /// How long the engine may take over a snapshot.
+    pub save_timeout: Setting<Duration>,
     /// Templates by name; `base` is always there.
     pub templates: BTreeMap<String, Setting<Template>>,
     /// What the files say of agents, by name; see [`Config::agent`].
@@ -214,6 +218,10 @@ impl Config {
             budget: Setting { value: None, source: Source::Default },
             auto_resume: Setting { value: true, source: Source::Default },
             on_boot: Setting { value: OnBoot::Stopped, source: Source::Default },
+            save_timeout: Setting {
+                value: Duration::from_millis(check::SAVE_TIMEOUT_MS),
+                source: Source::Default,
+            },
             templates: BTreeMap::new(),
             agents: BTreeMap::new(),
         };
@@ -256,6 +264,9 @@ impl Config {
         if let Some(on_boot) = file.on_boot.and_then(|word| check::on_boot(&word).ok()) {
             self.on_boot = Setting { value: on_boot, source: source.clone() };
         }
+        if let Some(limit) = file.save_timeout.and_then(|text| check::save_timeout(&text).ok()) {
+            self.save_timeout = Setting { value: limit, source: source.clone() };
+        }
         for (name, template) in file.templates {
             self.templates.insert(name, Setting { value: template, source: source.clone() });
         }
@@ -282,6 +293,8 @@ impl Config {
             self.on_boot.value.as_str().to_owned(),
             self.on_boot.source.clone(),
         ));
+        let save_timeout = humantime::format_duration(self.save_timeout.value).to_string();
+        rows.push(("save_timeout".to_owned(), save_timeout, self.save_timeout.source.clone()));
         let engine = match (&self.engine, &self.docker_host, &self.docker_context) {
             (Some(engine), ..) => Some((engine.value.clone(), engine.source.clone())),
             (None, Some(host), _) => Some((host.clone(), Source::Environment("DOCKER_HOST"))),
@@ -334,6 +347,9 @@ fn read(path: &Path) -> Result<Option<File>, ConfigError> {
     }
     if let Some(word) = &file.on_boot {
         check::on_boot(word).map_err(bad)?;
+    }
+    if let Some(limit) = &file.save_timeout {
+        check::save_timeout(limit).map_err(bad)?;
     }
     if let Some(keep) = &file.exec.keep {
         check::keep(keep).map_err(bad)?;

@@ -13,7 +13,7 @@
 //! | [`guest`] | what runs as PID 1 in a sandbox; the daemon may see [`guest::wire`] of it | nothing of ours |
 //! | [`client`] | finding or starting the daemon, calls | proto, paths |
 //! | [`cli`] | the command line, `abx mcp` included | client, proto, config, paths, tarball |
-//! | [`tarball`] | reading tar streams | nothing of ours |
+//! | [`tarball`] | reading tar streams, and heads of entries | nothing of ours |
 //! | [`fault`] | points where tests interfere, and what they change of time | nothing of ours but paths |
 //! | [`fuzzing`] | a fuzzer's ways in, each beside its parser; not in a release | what has a parser |
 //!

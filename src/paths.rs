@@ -181,6 +181,16 @@ pub fn launchd_dir() -> Option<PathBuf> {
     user_home().map(|home| home.join("Library/LaunchAgents"))
 }
 
+/// What is free on the disk of a directory for this user, in bytes.
+///
+/// # Errors
+/// When the system does not tell.
+pub fn free_bytes(dir: &Path) -> io::Result<u64> {
+    let disk = nix::sys::statvfs::statvfs(dir)?;
+    #[expect(clippy::useless_conversion, reason = "the fields are narrower on other platforms")]
+    Ok(u64::from(disk.blocks_available()).saturating_mul(u64::from(disk.fragment_size())))
+}
+
 /// A variable of the environment, by name. For the few places outside `config` that pass on what the user named
 /// (`-e K`, `TERM`, `SHELL`).
 pub fn variable(name: &str) -> Option<String> {

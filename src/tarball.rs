@@ -19,6 +19,11 @@ const MAX_EXTENSION_BYTES: u64 = 1024 * 1024;
 /// The name under which GNU tar writes a name that does not fit.
 const LONG_NAME: &[u8] = b"././@LongLink";
 
+/// Where names stand in a header, and how long one may be there, in bytes.
+const PATH_AT: usize = 0;
+const LINK_AT: usize = 157;
+const NAME_BYTES: usize = 100;
+
 /// The one record that is left to the crate. It holds the others in base64.
 const OTHERS: &str = "abx.records";
 
@@ -69,6 +74,65 @@ pub fn extension(kind: EntryType, content: &[u8]) -> Vec<u8> {
     let mut bytes = [header.as_bytes(), content].concat();
     bytes.resize(bytes.len().next_multiple_of(BLOCK_BYTES), 0);
     bytes
+}
+
+/// The head of an entry as it is in a stream: of one that was read, under this name, with all that is said of it.
+///
+/// # Errors
+/// When it is not an entry of [`archive`], or has no numbers where there should be some.
+pub fn head<R: Read>(entry: &mut Entry<'_, R>, path: &[u8], link: Option<&[u8]>) -> io::Result<Vec<u8>> {
+    let mut records = Vec::new();
+    for (key, value) in extensions(entry)? {
+        records.extend(record(key.as_bytes(), &value));
+    }
+    let read = entry.header();
+    let mut header = Header::new_ustar();
+    let kind = read.entry_type();
+    // What is between the pieces of a sparse file was read as zeros.
+    header.set_entry_type(if kind.is_gnu_sparse() { EntryType::Regular } else { kind });
+    header.set_mode(read.mode()?);
+    header.set_uid(read.uid()?);
+    header.set_gid(read.gid()?);
+    header.set_mtime(read.mtime()?);
+    header.set_size(entry.size());
+    if let (Ok(Some(major)), Ok(Some(minor))) = (read.device_major(), read.device_minor()) {
+        header.set_device_major(major)?;
+        header.set_device_minor(minor)?;
+    }
+    Ok(named(&header, path, link, records))
+}
+
+/// A header under a name of any length, behind its records.
+pub fn named(header: &Header, path: &[u8], link: Option<&[u8]>, mut records: Vec<u8>) -> Vec<u8> {
+    let mut header = header.clone();
+    let fields = [(PATH_AT, &b"path"[..], path), (LINK_AT, b"linkpath", link.unwrap_or_default())];
+    for (at, key, name) in fields {
+        let short = &name[..name.len().min(NAME_BYTES)];
+        header.as_mut_bytes()[at..at + short.len()].copy_from_slice(short);
+        if short.len() < name.len() {
+            records.extend(record(key, name));
+        }
+    }
+    header.set_cksum();
+    let mut all = if records.is_empty() { Vec::new() } else { extension(EntryType::XHeader, &records) };
+    all.extend(header.as_bytes());
+    all
+}
+
+/// A record of an entry, with its length in front, which counts itself.
+pub fn record(key: &[u8], value: &[u8]) -> Vec<u8> {
+    let rest = key.len() + value.len() + 3;
+    let mut length = rest;
+    while length != rest + length.to_string().len() {
+        length = rest + length.to_string().len();
+    }
+    [length.to_string().as_bytes(), b" ", key, b"=", value, b"\n"].concat()
+}
+
+/// What fills so many bytes of content up to the next header.
+pub fn padding(bytes: u64) -> Vec<u8> {
+    let over = usize::try_from(bytes % BLOCK_BYTES as u64).unwrap_or(0);
+    vec![0; if over == 0 { 0 } else { BLOCK_BYTES - over }]
 }
 
 /// A tar stream without PAX records. It is otherwise as it came, its faults included.

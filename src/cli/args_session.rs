@@ -214,6 +214,9 @@ pub(crate) struct SaveArgs {
     /// Take it under a pause and leave the session as it is
     #[arg(long)]
     pub(crate) keep_running: bool,
+    /// Give it up when the engine takes longer [default: the setting save_timeout, 30m]
+    #[arg(long, value_name = "D", value_parser = parse_duration_ms)]
+    pub(crate) timeout: Option<u64>,
 }
 
 #[derive(Debug, Args)]

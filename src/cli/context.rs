@@ -238,6 +238,7 @@ impl Context {
         let mut bar = Bar::new(&self.output, doing(M::NAME));
         let interrupt = Interrupt::during::<M>(params);
         let result = self.ask(client, |client| {
+            let mut cancel = interrupt.cancel(client);
             client.call_watched::<M>(params, &mut |event| {
                 match event {
                     // The one line that it has to tell stays, however soon it is done.
@@ -249,7 +250,7 @@ impl Context {
                 }
                 if interrupt.pressed() {
                     bar.clear();
-                    interrupt.leave(&self.output);
+                    interrupt.leave(cancel.as_mut(), &self.output);
                 }
             })
         });

@@ -14,7 +14,7 @@ use crate::proto::errors::WireError;
 use crate::proto::methods::Method;
 use crate::proto::version::MAX_MESSAGE_BYTES;
 
-pub use watched::HangUp;
+pub use watched::{Cancel, HangUp};
 
 /// Least room for what is read from the socket at once: a list of a hundred sessions in one system call.
 const READ_BYTES: usize = 64 * 1024;

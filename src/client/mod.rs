@@ -13,7 +13,7 @@ mod peer;
 mod pipe;
 mod stream;
 
-pub use calls::{Asked, CallError, Client, HangUp, Meanwhile, Progress, RemoteError};
+pub use calls::{Asked, CallError, Cancel, Client, HangUp, Meanwhile, Progress, RemoteError};
 pub use connect::{ConnectError, Connector, same_protocol};
 pub use launch::{daemon_program, program_beside, take_place};
 pub use peer::{Peer, daemon_pid};

@@ -1,6 +1,8 @@
 //! What the values of a template may be. Checked as the file is read: a template that cannot work is found where it is
 //! written, and not by the start that needs it.
 
+use std::time::Duration;
+
 use super::{Template, parse_duration_ms, parse_size_bytes};
 
 /// The least memory that engines give a container, in bytes.
@@ -15,6 +17,13 @@ pub(super) const KEEP_BYTES: u32 = 1024 * 1024;
 /// What it may be: less would be gone before anybody could ask for it; more of many commands would fill the sandbox's
 /// memory.
 const KEEP_RANGE: std::ops::RangeInclusive<u64> = 64 * 1024..=64 * 1024 * 1024;
+
+/// How long the engine may take over a snapshot unless somebody says otherwise, in milliseconds: one of tens of gigabytes
+/// on a slow disk.
+pub(super) const SAVE_TIMEOUT_MS: u64 = 30 * 60 * 1000;
+
+/// What it may be, in milliseconds: a save ends, whatever the engine does.
+pub const SAVE_TIMEOUT_RANGE_MS: std::ops::RangeInclusive<u64> = 1000..=24 * 60 * 60 * 1000;
 
 /// A value that its key cannot have. Says what it must be and does not repeat it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -97,6 +106,16 @@ pub(super) fn on_boot(word: &str) -> Result<OnBoot, BadValue> {
         .into_iter()
         .find(|known| known.as_str() == word)
         .ok_or_else(|| BadValue::new("on_boot".to_owned(), ON_BOOT_RULE))
+}
+
+/// Reads how long the engine may take over a snapshot.
+///
+/// # Errors
+/// When it is no duration, or too short or long a one.
+pub(super) fn save_timeout(text: &str) -> Result<Duration, BadValue> {
+    let ms = parse_duration_ms(text).ok().filter(|ms| SAVE_TIMEOUT_RANGE_MS.contains(ms));
+    let rule = "a duration from 1s to 24h";
+    ms.map(Duration::from_millis).ok_or_else(|| BadValue::new("save_timeout".to_owned(), rule))
 }
 
 /// Reads how much output is kept.

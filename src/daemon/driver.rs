@@ -18,6 +18,7 @@ use super::adopted::Adopted;
 use super::exec::{Keys, Launches};
 use super::failure::Failure;
 use super::files::Copies;
+use super::flatten::Deep;
 use super::guests::{self, Guests};
 use super::idle::Looking;
 use super::late::LateFreezes;
@@ -53,6 +54,8 @@ pub(super) struct Inner {
     /// Sessions whose sandboxes are being looked at.
     pub(super) looking: Looking,
     pub(super) copies: Copies,
+    /// Snapshots whose images have too many layers.
+    pub(super) deep: Deep,
     pub(super) launches: Launches,
     /// Commands that are asked for by their keys.
     pub(super) keys: Keys,
@@ -168,6 +171,7 @@ impl Driver {
             usage,
             looking: Looking::default(),
             copies: Copies::default(),
+            deep: Deep::default(),
             guests,
             late: LateFreezes::default(),
             launches: Launches::default(),

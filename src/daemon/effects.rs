@@ -7,7 +7,7 @@ use super::clock;
 use super::driver::{Driver, Held};
 use super::failure::{Failure, quoted};
 use super::mounts;
-use crate::engine::{CreateSpec, EngineError, Observed, RunState};
+use crate::engine::{CreateSpec, EngineError, Image, Observed, RunState, labels};
 use crate::fault;
 use crate::model::id::sandbox_name;
 use crate::model::limits;
@@ -177,11 +177,11 @@ impl Driver {
                 let Some(snapshot) = self.newest_snapshot(&held.session) else {
                     return Err(Failure::refused(&held.session, crate::model::step::Refusal::Lost));
                 };
-                self.require_image(&snapshot).await?;
+                let image = self.foundation(&snapshot, held).await?;
                 self.remember_base(&held.session, &snapshot.name).await?;
                 self.adopt_agent(&held.session, &snapshot).await?;
                 held.warnings = self.gaps(&held.session, &snapshot).await;
-                self.create_sandbox(held, &snapshot.image_id).await?.id
+                self.create_sandbox(held, &image).await?.id
             }
         };
         let started = self.start_sandbox(&id).await.map_err(|failure| {
@@ -247,10 +247,13 @@ impl Driver {
         self.0.store.snapshots(Some(&session.id)).into_iter().find(|s| s.state == SnapshotState::Ready)
     }
 
-    /// Makes sure that a snapshot's image is exactly where it was left.
-    pub(super) async fn require_image(&self, snapshot: &Snapshot) -> Result<(), Failure> {
-        if self.0.engine.image(&snapshot.image_id).await?.is_some() {
-            return Ok(());
+    /// The image of a snapshot, exactly as it was left; or the one that has the snapshot's name, where a flattening was cut
+    /// off before the row knew of it.
+    pub(super) async fn require_image(&self, snapshot: &Snapshot) -> Result<Image, Failure> {
+        for reference in [snapshot.image_id.clone(), labels::snapshot_reference(&snapshot.id)] {
+            if let Some(image) = self.0.engine.image(&reference).await? {
+                return Ok(image);
+            }
         }
         self.require_snapshot_here(snapshot).await?;
         let text =

@@ -14,6 +14,8 @@ use tar::{Entry, EntryType};
 
 use crate::tarball;
 
+pub(super) mod squash;
+
 /// Most paths of all layers together. A distribution with a desktop has a third of it; past it nothing is compared.
 const MAX_PATHS: usize = 1_000_000;
 /// Most bytes of their names, for the same reason: they are held in memory.
@@ -56,6 +58,10 @@ pub(super) struct Layer {
     entries: BTreeMap<Name, Print>,
     gone: BTreeSet<Name>,
     opaque: BTreeSet<Name>,
+    /// Further names of files, and the first name of each.
+    links: BTreeMap<Name, Name>,
+    /// Of all files together.
+    bytes: u64,
 }
 
 /// The layers of images.
@@ -142,6 +148,8 @@ impl Reader {
                 layer.gone.insert(whole.into());
             } else {
                 let print = self.print(&mut entry, &layer)?;
+                layer.bytes += entry.size();
+                layer.note_link(&path, &entry);
                 layer.entries.insert(path, print);
             }
         }
@@ -196,6 +204,20 @@ impl Layer {
     /// What a sandbox changed: what is at these paths now, and those that are gone.
     pub(super) fn over(files: Self, gone: impl Iterator<Item = Name>) -> Self {
         Self { gone: gone.collect(), ..files }
+    }
+
+    /// What its files take, in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn note_link<R: Read>(&mut self, path: &Name, entry: &Entry<'_, R>) {
+        if entry.header().entry_type() != EntryType::Link {
+            return;
+        }
+        let first = entry.link_name_bytes().map(|link| plain(&link)).unwrap_or_default();
+        let first = self.links.get(&first).cloned().unwrap_or(first);
+        self.links.insert(path.clone(), first);
     }
 
     /// Whether nothing of a path shines through from below.

@@ -23,6 +23,7 @@ mod expiry;
 pub mod failure;
 pub mod feed;
 pub mod files;
+mod flatten;
 pub mod framing;
 mod gaps;
 pub mod guests;

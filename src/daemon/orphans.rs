@@ -122,6 +122,15 @@ impl Driver {
                 tracing::warn!(%error, snapshot = snapshot.name, "cannot settle a snapshot");
             }
         }
+        for row in rows.iter().filter(|row| row.state == SnapshotState::Ready) {
+            let Some(image) = images.get(&row.id) else { continue };
+            self.0.deep.add(&row.id, image.layers.len());
+            if row.image_id != image.id
+                && let Err(error) = self.follow_name(&row.id).await
+            {
+                tracing::warn!(%error, snapshot = row.name, "a snapshot's row does not know its image");
+            }
+        }
         let mut unknown: Vec<_> = images.iter().filter(|(id, _)| !known.contains(id)).collect();
         // By the time at which they were taken: what a session was saved to last is what counts.
         unknown.sort_by_key(|(id, _)| *id);

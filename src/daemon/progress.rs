@@ -1,13 +1,17 @@
 //! Progress of long operations: to the caller on its own connection, and to whoever subscribed to it.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
 use tokio::time::Instant;
 
+use super::failure::Failure;
+use super::framing::{Abandoned, Audience};
 use crate::engine::PullProgress;
+use crate::proto::errors::Kind;
 
 /// Least time between two notifications of one layer's bytes: ten a second please a progress bar and no more.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -29,9 +33,12 @@ pub struct Progress {
 
 type Send = dyn Fn(&Progress) + std::marker::Send + Sync;
 
-/// Where progress goes.
+/// Where progress goes, and who waits for the end of it.
 #[derive(Clone, Default)]
-pub struct Report(Option<Arc<Target>>);
+pub struct Report {
+    target: Option<Arc<Target>>,
+    audience: Audience,
+}
 
 struct Target {
     op: String,
@@ -43,7 +50,7 @@ struct Target {
 
 impl fmt::Debug for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Report").field(&self.0.as_ref().map(|target| &target.op)).finish()
+        f.debug_tuple("Report").field(&self.target.as_ref().map(|target| &target.op)).finish()
     }
 }
 
@@ -51,18 +58,18 @@ impl Report {
     /// Sends progress under the id `op`.
     pub fn new(op: String, send: impl Fn(&Progress) + std::marker::Send + Sync + 'static) -> Self {
         let warnings = Some(Mutex::default());
-        Self(Some(Arc::new(Target { op, send: Box::new(send), last: Mutex::new(None), warnings })))
+        Self::to(Target { op, send: Box::new(send), last: Mutex::new(None), warnings })
     }
 
     /// Sends lines alone, to somebody who gets no answer that could hold warnings: they are lines, too.
     pub fn aloud(send: impl Fn(&Progress) + std::marker::Send + Sync + 'static) -> Self {
         let (op, send) = (String::new(), Box::new(send));
-        Self(Some(Arc::new(Target { op, send, last: Mutex::new(None), warnings: None })))
+        Self::to(Target { op, send, last: Mutex::new(None), warnings: None })
     }
 
     /// Tells what a user should know of what was done.
     pub fn warn(&self, text: String) {
-        let Some(target) = &self.0 else { return };
+        let Some(target) = &self.target else { return };
         match &target.warnings {
             Some(warnings) => warnings.lock().unwrap_or_else(PoisonError::into_inner).push(text),
             None => target.tell(format!("Warning: {text}"), None, None),
@@ -71,20 +78,51 @@ impl Report {
 
     /// What there was to warn of.
     pub fn warnings(&self) -> Vec<String> {
-        let told = self.0.as_ref().and_then(|target| target.warnings.as_ref());
+        let told = self.target.as_ref().and_then(|target| target.warnings.as_ref());
         told.map(|told| told.lock().unwrap_or_else(PoisonError::into_inner).clone()).unwrap_or_default()
+    }
+
+    fn to(target: Target) -> Self {
+        Self { target: Some(Arc::new(target)), audience: Audience::default() }
+    }
+
+    /// Says who waits for the operation, and may cancel it.
+    #[must_use]
+    pub fn awaited_by(self, audience: Audience) -> Self {
+        Self { audience, ..self }
+    }
+
+    /// Does a part of the operation that can be given up, unless the caller cancels the request before its end. One that
+    /// is only gone has cancelled nothing.
+    ///
+    /// # Errors
+    /// Those of `part`, and `wrong_state` where it was cancelled, of which the caller has been told already.
+    pub(super) async fn unless_cancelled<T, E: Into<Failure>>(
+        &self,
+        part: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, Failure> {
+        let cancelled = async {
+            if self.audience.left().await != Abandoned::Cancelled {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            done = part => done.map_err(Into::into),
+            () = cancelled => Err(Failure::new(Kind::WrongState, "the request was cancelled")),
+        }
     }
 
     /// Tells one line.
     pub fn line(&self, text: impl Into<String>) {
-        if let Some(target) = &self.0 {
+        if let Some(target) = &self.target {
             target.tell(text.into(), None, None);
         }
     }
 
     /// Tells a step of a pull; byte counts at most ten times a second.
     pub fn pull(&self, step: &PullProgress) {
-        let Some(target) = &self.0 else { return };
+        let Some(target) = &self.target else { return };
         if step.current_bytes.is_some() && !target.is_due() {
             return;
         }
@@ -98,7 +136,7 @@ impl Report {
 
     /// Tells how many bytes are done; at most ten times a second.
     pub fn bytes(&self, text: &str, done: u64) {
-        if let Some(target) = self.0.as_ref().filter(|target| target.is_due()) {
+        if let Some(target) = self.target.as_ref().filter(|target| target.is_due()) {
             target.tell(text.to_owned(), Some(done), None);
         }
     }

@@ -12,7 +12,7 @@ use super::framing::Drain;
 use super::rpc::{self, Identity};
 use super::shutdown::Shutdown;
 use super::stream::RawStreams;
-use super::{DaemonError, Services, backups, clock, expiry, watch};
+use super::{DaemonError, Services, backups, clock, expiry, flatten, watch};
 use crate::config::Config;
 use crate::engine::address::Settings;
 use crate::engine::docker::DockerEngine;
@@ -52,6 +52,7 @@ pub(super) async fn build(home: &Home, config: Config, shutdown: &Shutdown) -> R
     supervise("the watcher of the engine", driver.clone(), watch::run);
     supervise("the timer", driver.clone(), expiry::run);
     supervise("the copies of the table", driver.clone(), backups::run);
+    supervise("the flattening of snapshots", driver.clone(), flatten::run);
     let identity = Identity {
         home: home.root().to_owned(),
         socket: home.socket().to_owned(),

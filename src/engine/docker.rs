@@ -370,6 +370,15 @@ impl Engine for DockerEngine {
         snapshot::remove(&self.link, snapshot).await
     }
 
+    async fn replace_snapshot(
+        &self,
+        snapshot: &SnapshotId,
+        old: &str,
+        image_id: &str,
+    ) -> Result<(), EngineError> {
+        snapshot::replace(&self.link, snapshot, old, image_id).await
+    }
+
     async fn changes(&self, id: &str) -> Result<Vec<Change>, EngineError> {
         check(id)?;
         containers::changes(&self.link, id).await

@@ -66,10 +66,11 @@ impl FakeEngine {
         self.lock().failures.entry(call).or_default().push_back((Effect::Happens, error));
     }
 
-    /// Holds back all calls of this name, before they have any effect.
-    pub fn gate(&self, call: &'static str) -> Gate {
+    /// Holds back all calls of this name, before they have any effect; with what they are about behind it, as in
+    /// [`FakeEngine::calls`], those alone.
+    pub fn gate(&self, call: &str) -> Gate {
         let (gate, barrier) = Gate::new();
-        self.lock().gates.insert(call, barrier);
+        self.lock().gates.insert(call.to_owned(), barrier);
         gate
     }
 
@@ -98,8 +99,9 @@ impl FakeEngine {
             let mut state = self.lock();
             let about = state.containers.get(about).map_or(about, |c| &c.observed.name);
             let line = if about.is_empty() { call.to_owned() } else { format!("{call} {about}") };
+            let gate = state.gates.get(&line).or_else(|| state.gates.get(call)).cloned();
             state.calls.push(line);
-            state.gates.get(call).cloned()
+            gate
         };
         if let Some(barrier) = gate {
             barrier.pass().await;
@@ -266,7 +268,9 @@ impl Engine for FakeEngine {
     }
 
     async fn commit(&self, spec: &CommitSpec) -> Result<Image, EngineError> {
-        self.call("commit", &spec.sandbox_id, |state| state.commit(spec)).await
+        let made = self.call("commit", &spec.sandbox_id, |state| state.commit(spec));
+        let late = |_| EngineError::Timeout { call: "commit", after: spec.patience };
+        tokio::time::timeout(spec.patience, made).await.map_err(late)?
     }
 
     async fn image(&self, reference: &str) -> Result<Option<Image>, EngineError> {
@@ -275,33 +279,35 @@ impl Engine for FakeEngine {
 
     async fn snapshot_images(&self, home: &str) -> Result<Vec<Image>, EngineError> {
         self.call("snapshot_images", "", |state| {
-            let all = state.images.values().map(|i| &i.image);
-            Ok(all.filter(|i| has(&i.labels, labels::SNAPSHOT_HOME, home)).cloned().collect())
+            let all = state.images.values().filter(|i| has(&i.image.labels, labels::SNAPSHOT_HOME, home));
+            Ok(all.filter(|i| i.is_snapshot()).map(|i| i.image.clone()).collect())
         })
         .await
     }
 
     async fn remove_snapshot(&self, snapshot: &SnapshotId) -> Result<(), EngineError> {
         self.call("remove_snapshot", snapshot.as_str(), |state| {
-            if let Some(id) = state.image_id(&labels::snapshot_reference(snapshot)) {
-                let used = state.containers.values().any(|c| c.observed.image_id == id);
-                if let (true, Some(image)) = (used, state.images.get_mut(&id)) {
-                    image.references.clear();
-                } else {
-                    state.images.remove(&id);
-                }
-            }
+            state.remove_snapshot(snapshot);
             Ok(())
+        })
+        .await
+    }
+
+    async fn replace_snapshot(
+        &self,
+        snapshot: &SnapshotId,
+        old: &str,
+        image_id: &str,
+    ) -> Result<(), EngineError> {
+        self.call("replace_snapshot", snapshot.as_str(), |state| {
+            state.replace_snapshot(snapshot, old, image_id)
         })
         .await
     }
 
     async fn sweep_image(&self, image_id: &str) -> Result<(), EngineError> {
         self.call("sweep_image", image_id, |state| {
-            let used = state.containers.values().any(|c| c.observed.image_id == image_id);
-            if !used && state.images.get(image_id).is_some_and(|image| image.references.is_empty()) {
-                state.images.remove(image_id);
-            }
+            state.sweep_image(image_id);
             Ok(())
         })
         .await

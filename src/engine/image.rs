@@ -1,5 +1,7 @@
 //! Images, and what they are made from.
 
+use std::time::Duration;
+
 use crate::model::event::By;
 use crate::model::id::{SessionId, SnapshotId};
 use crate::model::session::Excluded;
@@ -49,6 +51,8 @@ pub struct CommitSpec {
     pub excluded: Vec<Excluded>,
     /// Whether the session is saved to it, and its container rests.
     pub saves: bool,
+    /// How long the engine may take. What it makes after that is nobody's.
+    pub patience: Duration,
 }
 
 /// A path at which a sandbox differs from its image.

@@ -100,6 +100,13 @@ pub const SNAPSHOT_ENDED_AT: &str = "dev.abx.snapshot.ended_at";
 /// JSON array of what it does not hold.
 pub const SNAPSHOT_EXCLUDED: &str = "dev.abx.snapshot.excluded";
 
+/// How many of its lowest layers are those of the image that the first sandbox was made from.
+pub const SNAPSHOT_BASE_LAYERS: &str = "dev.abx.snapshot.base_layers";
+
+/// Repository of images that lost their snapshot while a container still runs on them, or have none yet. The engine cannot
+/// untag the image of a container without deleting it, and then nothing could be saved from that container any more.
+pub const PARKED_REPOSITORY: &str = "abx-parked";
+
 /// Repository of snapshots' tags.
 pub const SNAPSHOT_REPOSITORY: &str = "abx-snapshot";
 
@@ -112,6 +119,12 @@ const SESSION_PREFIX: &str = "dev.abx.session.";
 /// The tag of a snapshot's image.
 pub fn snapshot_reference(snapshot: &SnapshotId) -> String {
     format!("{SNAPSHOT_REPOSITORY}:{snapshot}")
+}
+
+/// The name under which an engine takes in the image that is to be a snapshot's. It is removed as any that waits where nobody
+/// gives it another.
+pub fn flat_reference(snapshot: &SnapshotId) -> String {
+    format!("{PARKED_REPOSITORY}:{snapshot}-flat")
 }
 
 /// The labels of a session's container.
@@ -158,11 +171,11 @@ pub fn of_session(spec: &CreateSpec) -> BTreeMap<String, String> {
     session(spec).into_iter().filter(|(key, _)| key.starts_with(SESSION_PREFIX)).collect()
 }
 
-/// The labels of a snapshot's image, which stands on one of this size, and is of a container that ended then. Labels of the
+/// The labels of a snapshot's image, which stands on this one, and is of a container that ended then. Labels of the
 /// container that are not named here stay.
 pub fn snapshot(
     spec: &CommitSpec,
-    base_bytes: Option<u64>,
+    base: Option<&Image>,
     ended_at_ms: Option<i64>,
 ) -> BTreeMap<String, String> {
     let creator = spec.creator.as_ref();
@@ -177,9 +190,10 @@ pub fn snapshot(
         (SNAPSHOT_CREATOR, creator.map(|by| by.client.clone()).unwrap_or_default()),
         (SNAPSHOT_CREATOR_PID, number(creator.and_then(|by| by.pid).map(u64::from))),
         (SNAPSHOT_PARENT, spec.parent.clone().unwrap_or_default()),
-        (SNAPSHOT_BASE_BYTES, number(base_bytes)),
         (SNAPSHOT_EXCLUDED, Value::Array(spec.excluded.iter().map(excluded_to_json).collect()).to_string()),
         (SNAPSHOT_ENDED_AT, ended_at_ms.filter(|_| spec.saves).map(|ms| ms.to_string()).unwrap_or_default()),
+        (SNAPSHOT_BASE_BYTES, number(base.map(|image| image.size_bytes))),
+        (SNAPSHOT_BASE_LAYERS, number(base.map(|image| base_layers(image) as u64))),
         (SESSION_ID, spec.session.to_string()),
         (SESSION_NAME, spec.session_name.clone()),
         (SESSION_HOME, String::new()),
@@ -294,6 +308,14 @@ pub fn own_bytes(image: &Image) -> Option<u64> {
 /// When the container ended that was saved to a snapshot; none where none was.
 pub fn ended_at(image: &Image) -> Option<i64> {
     image.labels.get(SNAPSHOT_ENDED_AT)?.parse().ok()
+}
+
+/// How many of an image's lowest layers are no sandbox's: those of the image that the first one was made from. All of one
+/// that is no snapshot, or does not tell.
+pub fn base_layers(image: &Image) -> usize {
+    let all = image.layers.len();
+    let said = image.labels.get(SNAPSHOT_BASE_LAYERS).filter(|_| image.labels.contains_key(SNAPSHOT_ID));
+    said.and_then(|said| said.parse().ok()).map_or(all, |said: usize| said.min(all))
 }
 
 /// The first 48 bits of a UUIDv7: milliseconds since 1970-01-01 UTC.

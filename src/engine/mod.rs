@@ -367,6 +367,15 @@ pub trait Engine: Send + Sync {
     /// Removes a snapshot's tag, and its image unless something else needs it. One that is gone is fine.
     async fn remove_snapshot(&self, snapshot: &SnapshotId) -> Result<(), EngineError>;
 
+    /// Gives a snapshot's tag, which the image `old` has, to another image. The old one stays until it is swept. When the other
+    /// is gone, nothing changes but that the old one may be swept once it loses its tag.
+    async fn replace_snapshot(
+        &self,
+        snapshot: &SnapshotId,
+        old: &str,
+        image_id: &str,
+    ) -> Result<(), EngineError>;
+
     /// What a sandbox has otherwise than the image that it runs on.
     async fn changes(&self, id: &str) -> Result<Vec<Change>, EngineError>;
 

@@ -107,7 +107,7 @@ pub fn errors_md() -> String {
          | -32700 | The text is not JSON. The answer has `id` null. |\n\
          | -32600 | It is JSON, but not a request; or a message over the size limit, or an empty or over-long batch. |\n\
          | -32601 | No method has this name. |\n\
-         | -32800 | The caller cancelled the request with `$/cancelRequest`. What it began goes on. |\n",
+         | -32800 | The caller cancelled the request with `$/cancelRequest`. What it began goes on, but for a snapshot that is being taken. |\n",
     );
     text.push_str("\n## Which method fails how\n\nEvery method may also fail with ");
     let common: Vec<String> = COMMON.iter().map(|k| format!("`{}`", k.name())).collect();

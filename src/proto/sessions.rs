@@ -120,6 +120,10 @@ pub struct SaveParams {
     /// Take it under a pause and leave the session as it was.
     #[serde(default)]
     pub keep_running: bool,
+    /// How long the engine may take over it, in milliseconds, 1,000 to 86,400,000; past it the save is given up with
+    /// `engine_timeout`. The setting `save_timeout` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
     /// Id for progress notifications.
     #[serde(default)]
     pub op: Option<String>,

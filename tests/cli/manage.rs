@@ -12,7 +12,7 @@ use super::daemon::Daemon;
 use super::terminal::Terminal;
 
 #[test]
-fn an_interrupted_operation_is_said_to_go_on() {
+fn an_interrupted_operation_is_said_to_go_on_and_a_save_to_be_given_up() {
     for (words, name) in [
         (&["start", "a"][..], "a"),
         (&["save", "it's"], "'it'\\''s'"),
@@ -31,7 +31,11 @@ fn an_interrupted_operation_is_said_to_go_on() {
         let pid = Pid::from_raw(i32::try_from(child.id()).expect("small"));
         kill(pid, Signal::SIGINT).expect("signalled");
         let said = std::io::read_to_string(err).expect("text");
-        let want = format!("The operation goes on in abxd; to see how it ends: abx session get {name}\n");
+        let what = match words[0] {
+            "save" => "The save is given up; to see how the session is left",
+            _ => "The operation goes on in abxd; to see how it ends",
+        };
+        let want = format!("{what}: abx session get {name}\n");
         assert_eq!(said, want, "{words:?}");
         assert_eq!(child.wait().expect("ended").signal(), Some(2));
     }

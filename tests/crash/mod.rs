@@ -3,6 +3,8 @@
 
 mod engine;
 
+mod flatten;
+
 use serde_json::{Value, json};
 
 use crate::support::{World, until};

@@ -38,6 +38,7 @@ const RULES: &[Rule] = &[
     // Whether an engine is on this machine, and what is free on its disk, only the system tells.
     Rule { place: "engine/docker/disk", ours: &["model"], outside: &[ENGINE, &["bollard", "nix::sys"]] },
     Rule { place: "daemon", ours: DAEMON_OURS, outside: &[DAEMON] },
+    Rule { place: "daemon/flatten", ours: DAEMON_OURS, outside: &[DAEMON, &["sha2", "tempfile"]] },
     Rule { place: "daemon/rpc", ours: RPC_OURS, outside: &[DAEMON] },
     Rule { place: "guest", ours: &[], outside: &[GUEST] },
     Rule { place: "client", ours: &["paths", "proto"], outside: &[CLIENT] },

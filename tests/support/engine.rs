@@ -205,6 +205,7 @@ impl TestHome {
             note: Some("a note".to_owned()),
             excluded: Vec::new(),
             saves: false,
+            patience: std::time::Duration::from_secs(300),
         }
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod engine;
 mod home;
 mod own_engine;
 mod socket;
+pub(crate) mod stack;
 mod until;
 mod world;
 

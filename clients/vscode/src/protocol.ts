@@ -1689,6 +1689,11 @@ export interface SessionSaveParams {
    * The snapshot's name; `NAME-YYYYMMDD`, then `-2` and so on, if absent.
    */
   snapshot?: string | null;
+  /**
+   * How long the engine may take over it, in milliseconds, 1,000 to 86,400,000; past it the save is given up with
+   * `engine_timeout`. The setting `save_timeout` if absent.
+   */
+  timeout_ms?: number | null;
 }
 
 /**

@@ -275,12 +275,10 @@ fn settled_info(client: &mut Client) -> Result<DaemonInfoResult, CallError> {
 
 fn space_check(root: &Path) -> Check {
     let existing = root.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
-    let stat = match nix::sys::statvfs::statvfs(existing) {
-        Ok(stat) => stat,
-        Err(errno) => return Check::warning("disk", format!("{}: {errno}", existing.display()), "df"),
+    let free = match paths::free_bytes(existing) {
+        Ok(free) => free,
+        Err(error) => return Check::warning("disk", format!("{}: {error}", existing.display()), "df"),
     };
-    #[expect(clippy::useless_conversion, reason = "the fields are narrower on other platforms")]
-    let free = u64::from(stat.blocks_available()).saturating_mul(u64::from(stat.fragment_size()));
     let why = format!("{} free at {}", size(free), existing.display());
     match free {
         0..NO_SPACE_BYTES => Check::failed("disk", why, "free some space: the table cannot grow"),

@@ -210,8 +210,9 @@ fn status(word: String) -> Status {
 }
 
 fn save(context: &Context, args: SaveArgs) -> Result<(), Failure> {
-    let SaveArgs { name, snapshot, note, keep_running } = args;
-    let params = SaveParams { name, snapshot, note, keep_running, op: operation_id() };
+    let SaveArgs { name, snapshot, note, keep_running, timeout } = args;
+    let op = operation_id();
+    let params = SaveParams { name, snapshot, note, keep_running, timeout_ms: timeout, op };
     let raw = context.call::<SessionSave>(&params)?;
     context.deliver::<SessionSave>(
         &raw,

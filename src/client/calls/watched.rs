@@ -1,6 +1,6 @@
 //! Calls that somebody watches, and may not wait for to the end.
 
-use std::io;
+use std::io::{self, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -43,12 +43,39 @@ impl Client {
         result
     }
 
+    /// What is needed to give up the next call while it is watched.
+    ///
+    /// # Errors
+    /// The system's, when no descriptor is left.
+    pub fn cancel_next(&self) -> io::Result<Cancel> {
+        Ok(Cancel { stream: self.stream.try_clone()?, id: self.last_id + 1 })
+    }
+
     /// What another thread needs to end this connection while a call waits on it.
     ///
     /// # Errors
     /// The system's, when no descriptor is left.
     pub fn hang_up(&self) -> io::Result<HangUp> {
         Ok(HangUp(self.stream.try_clone()?))
+    }
+}
+
+/// Gives up the next call on a connection.
+#[derive(Debug)]
+pub struct Cancel {
+    stream: UnixStream,
+    id: u64,
+}
+
+impl Cancel {
+    /// Says that nobody waits for the call any more, and that what can be given up of it is to be. It is answered with an
+    /// error then, unless its own answer is on the way.
+    pub fn now(&mut self) {
+        let id = self.id;
+        let text =
+            format!("{{\"jsonrpc\":\"2.0\",\"method\":\"$/cancelRequest\",\"params\":{{\"id\":{id}}}}}\n");
+        // Fails only when the connection is gone already.
+        let _ = self.stream.write_all(text.as_bytes());
     }
 }
 

@@ -4,6 +4,7 @@
 //! pass through as they come; only single files are looked into here, and what comes out is not trusted.
 
 mod copy;
+pub(super) mod give;
 mod hidden;
 mod list;
 mod owner;

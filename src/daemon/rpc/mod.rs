@@ -26,7 +26,7 @@ use self::encode::Encoder;
 use super::caller::{self, Introduced};
 use super::driver::Driver;
 use super::failure::Failure;
-use super::framing::{Notifier, Peer, params};
+use super::framing::{Audience, Notifier, Peer, params};
 use super::named;
 use super::progress::Report;
 use super::shutdown::Shutdown;
@@ -140,7 +140,7 @@ fn unsubscribe(extensions: &Extensions, subscription: u64) -> Done {
 }
 
 /// Progress of an operation, on a session if it is about one: to the connection that the call came from, if it asked for
-/// it, and to those who subscribed.
+/// it, and to those who subscribed. Whoever made the call may cancel it.
 ///
 /// # Errors
 /// `invalid_params` where the caller's name for it is none.
@@ -152,5 +152,6 @@ fn report(
 ) -> Result<Report, Failure> {
     named::operation(op.as_deref())?;
     let notifier = extensions.get::<Notifier>().filter(|_| op.is_some()).cloned();
-    Ok(app.driver.report(session, op, notifier))
+    let audience = extensions.get::<Audience>().cloned().unwrap_or_default();
+    Ok(app.driver.report(session, op, notifier).awaited_by(audience))
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::encode::Encoded;
 use super::{App, Module, at_once, convert, later, report};
+use crate::config::SAVE_TIMEOUT_RANGE_MS;
 use crate::daemon::awake::Use;
 use crate::daemon::driver::DEFAULT_GRACE;
 use crate::daemon::failure::{Failure, known};
@@ -112,10 +113,21 @@ fn way(snapshot: Option<String>, discard: bool) -> Result<Way, Failure> {
     }
 }
 
+/// How long an engine may take over a snapshot.
+fn patience(timeout_ms: Option<u64>) -> Result<Option<Duration>, Failure> {
+    match timeout_ms {
+        Some(ms) if !SAVE_TIMEOUT_RANGE_MS.contains(&ms) => {
+            Err(Failure::field("timeout_ms", "1 second to 24 hours"))
+        }
+        limit => Ok(limit.map(Duration::from_millis)),
+    }
+}
+
 fn files(module: &mut Module) {
     later::<SessionSave, _, _>(module, |asked, app, extensions| async move {
         let report = report(&app, Some(&asked.name), asked.op, &extensions)?;
-        let naming = Naming { name: asked.snapshot, note: asked.note, ..Naming::default() };
+        let patience = patience(asked.timeout_ms)?;
+        let naming = Naming { name: asked.snapshot, note: asked.note, patience, ..Naming::default() };
         let saved = app.driver.save(&asked.name, naming, asked.keep_running, report).await?;
         Ok(SaveResult {
             session: convert::session(&saved.session, app.driver.idleness(&saved.session)),

@@ -4,12 +4,10 @@ mod partial;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use futures_util::{StreamExt, stream};
+use futures_util::StreamExt;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
@@ -19,6 +17,7 @@ use crate::daemon::bundle::{self, Index, Origin, Stamp};
 use crate::daemon::clock;
 use crate::daemon::driver::Driver;
 use crate::daemon::failure::Failure;
+use crate::daemon::files::give::{Sink, give};
 use crate::daemon::files::unpack::Refusal;
 use crate::daemon::named;
 use crate::daemon::progress::Report;
@@ -35,10 +34,8 @@ use crate::proto::snapshots::{SnapshotExportParams, SnapshotImportParams};
 use crate::proto::types;
 use crate::store;
 
-/// Chunks between the file and the engine; past them whoever is faster waits.
+/// Chunks between the engine and the file; past them the engine waits.
 const QUEUE_CHUNKS: usize = 4;
-/// Bytes of a chunk on its way to the engine.
-const CHUNK_BYTES: usize = 256 * 1024;
 /// Longest note that is taken from a file, in characters.
 const MAX_NOTE_CHARS: usize = 1024;
 /// Most things that a file may say its snapshot does not hold, and the longest of them, in characters.
@@ -81,10 +78,10 @@ impl Driver {
         let this = self.clone();
         self.submit(async move {
             let snapshot = this.ready_snapshot(&asked.snapshot)?;
-            this.require_image(&snapshot).await?;
+            let image = this.require_image(&snapshot).await?;
             let head = this.index(&snapshot).head().map_err(|error| unwritten(&path, &error))?;
             let partial = Partial::create(path.clone())?;
-            let mut archive = this.0.engine.image_archive(&[&snapshot.image_id]).await?;
+            let mut archive = this.0.engine.image_archive(&[&image.id]).await?;
             let (chunks, queue) = mpsc::channel(QUEUE_CHUNKS);
             let writing = spawn_blocking(move || partial.fill(&head, queue));
             let (text, mut done) = (format!("exporting {}", snapshot.name), 0);
@@ -170,42 +167,18 @@ impl Driver {
         by: By,
         report: &Report,
     ) -> Result<Rows, Failure> {
-        let (chunks, queue) = mpsc::channel(QUEUE_CHUNKS);
         let (this, Source { path, shown }) = (self.clone(), source);
         let unread = format!("read {shown}");
-        let reading = spawn_blocking(move || {
-            let opened = File::open(path).map_err(|error| Refusal::from(Failure::file(&unread, &error)));
-            let read = opened.and_then(|file| {
-                let to = BufWriter::with_capacity(CHUNK_BYTES, ToEngine(chunks.clone()));
-                bundle::pass(file, to, |index| Ok(this.decide(index, name, by)?))
-            });
-            if read.is_err() {
-                // An end would have the engine take what it has. It may have refused it already.
-                let _ = chunks.blocking_send(Err(io::ErrorKind::UnexpectedEof.into()));
-            }
-            read
-        });
-        let (report, text, mut done) = (report.clone(), format!("importing {shown}"), 0);
-        let source =
-            stream::unfold(queue, |mut queue| async { queue.recv().await.map(|next| (next, queue)) });
-        let source = source.inspect(move |next: &io::Result<Bytes>| {
-            done += next.as_ref().map_or(0, |bytes| bytes.len() as u64);
-            report.bytes(&text, done);
-        });
-        let loaded = self.0.engine.load_images(source.boxed()).await;
-        let rows = match (reading.await.map_err(|_| internal())?, &loaded) {
-            (Ok(rows), _) => rows,
-            (Err(Refusal::Said(failure)), _) => return Err(*failure),
-            // The engine took no more: its own words say why.
-            (Err(Refusal::Garbled(error)), Err(refused)) if error.kind() == io::ErrorKind::BrokenPipe => {
-                return Err(refused.clone().into());
-            }
-            (Err(Refusal::Garbled(error)), _) => {
-                return Err(Failure::params(format!("cannot import {shown}: {error}")));
-            }
+        let write = move |to: Sink| -> Result<Rows, Refusal> {
+            let file = File::open(path).map_err(|error| Failure::file(&unread, &error))?;
+            bundle::pass(file, to, |index| Ok(this.decide(index, name, by)?))
         };
-        loaded?;
-        Ok(rows)
+        let (report, text) = (report.clone(), format!("importing {shown}"));
+        match give(&*self.0.engine, move |done| report.bytes(&text, done), write).await {
+            Ok(rows) => Ok(rows),
+            Err(Refusal::Said(failure)) => Err(*failure),
+            Err(Refusal::Garbled(error)) => Err(Failure::params(format!("cannot import {shown}: {error}"))),
+        }
     }
 
     /// What an index becomes here.
@@ -226,6 +199,7 @@ impl Driver {
             parent: None,
             excluded: Vec::new(),
             saves: false,
+            patience: self.config().save_timeout.value,
         };
         let mut all: BTreeMap<String, String> = BTreeMap::new();
         if let Some(session) = &session {
@@ -379,20 +353,6 @@ fn snapshot_from(
             .collect(),
         state: SnapshotState::Ready,
     })
-}
-
-/// Hands what is written to the engine.
-struct ToEngine(mpsc::Sender<io::Result<Bytes>>);
-
-impl Write for ToEngine {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let sent = self.0.blocking_send(Ok(Bytes::copy_from_slice(bytes)));
-        sent.map(|()| bytes.len()).map_err(|_| io::ErrorKind::BrokenPipe.into())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 fn absolute(path: &str) -> Result<PathBuf, Failure> {

@@ -49,12 +49,10 @@ impl Driver {
         if from.image_id == to.image_id {
             return Ok(BTreeMap::new());
         }
-        for snapshot in [from, to] {
-            self.require_image(snapshot).await?;
-        }
-        let (_, layers) = self.layers(&from.image_id, &to.image_id, Reader::default()).await?;
-        let stack = |snapshot: &Snapshot| layers.stack(&snapshot.image_id).ok_or_else(unreadable);
-        Ok(differences(&stack(from)?, &stack(to)?))
+        let (from, to) = (self.require_image(from).await?.id, self.require_image(to).await?.id);
+        let (_, layers) = self.layers(&from, &to, Reader::default()).await?;
+        let stack = |image: &str| layers.stack(image).ok_or_else(unreadable);
+        Ok(differences(&stack(&from)?, &stack(&to)?))
     }
 
     /// What the session of a snapshot has otherwise now.
@@ -76,13 +74,13 @@ impl Driver {
         if seen.image_id == from.image_id {
             return Ok(as_told(changes));
         }
-        self.require_image(from).await?;
+        let from = self.require_image(from).await?.id;
         let (reader, changed) = self.changed(&seen, changes).await?;
-        let (_, layers) = self.layers(&from.image_id, &seen.image_id, reader).await?;
+        let (_, layers) = self.layers(&from, &seen.image_id, reader).await?;
         let stack = |image: &str| layers.stack(image).ok_or_else(unreadable);
         let mut now = stack(&seen.image_id)?;
         now.push(&changed);
-        Ok(differences(&stack(&from.image_id)?, &now))
+        Ok(differences(&stack(&from)?, &now))
     }
 
     /// What a container has over its image, as a layer.

@@ -1,6 +1,7 @@
 //! Snapshots: taking one, going back to one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::daemon::agents;
 use crate::daemon::clock;
@@ -20,7 +21,7 @@ use crate::proto::errors::Kind;
 use crate::store::error::StoreError;
 use crate::store::{self, Tx};
 
-/// How a snapshot is to be called.
+/// How a snapshot is to be called and taken.
 #[derive(Debug, Clone, Default)]
 pub struct Naming {
     /// Its name; one made of the session's name and the day if none.
@@ -31,6 +32,17 @@ pub struct Naming {
     pub reason: Option<Reason>,
     /// Whether it is taken on the way to something else, and the note is none of a user's.
     pub automatic: bool,
+    /// How long the engine may take over it; what the configuration says if none.
+    pub patience: Option<Duration>,
+}
+
+/// A snapshot that is being taken.
+struct Taking<'a> {
+    snapshot: &'a Snapshot,
+    patience: Duration,
+    /// Whether the session is saved to it, and its container rests.
+    saves: bool,
+    report: &'a Report,
 }
 
 /// What came of a save.
@@ -51,7 +63,7 @@ impl Driver {
     /// As documented for `session.save`.
     ///
     /// # Cancel safety
-    /// The save goes on when the caller is dropped.
+    /// The save goes on when the caller is dropped. It is given up when the caller cancels the request.
     pub async fn save(
         &self,
         name: &str,
@@ -61,7 +73,7 @@ impl Driver {
     ) -> Result<Saved, Failure> {
         let (this, name) = (self.clone(), name.to_owned());
         self.submit(async move {
-            let mut held = this.hold(&name).await?;
+            let mut held = report.unless_cancelled(this.hold(&name)).await?;
             let (snapshot, pruned) = this.save_held(&mut held, naming, keep_running, &report).await?;
             Ok(Saved { session: held.session, snapshot, pruned })
         })
@@ -97,9 +109,17 @@ impl Driver {
     ) -> Result<Arc<Snapshot>, Failure> {
         let reason = naming.reason.unwrap_or(Reason::User);
         let _room = self.reserve(&held.session).await?;
+        let patience = naming.patience.unwrap_or(self.config().save_timeout.value);
         let snapshot = self.intend_snapshot(held, plan, naming).await?;
-        let done = self.carry_out(held, plan, &snapshot, report).await;
+        let done = self
+            .carry_out(
+                held,
+                plan,
+                Taking { snapshot: &snapshot, patience, saves: plan.ends_in == Status::Saved, report },
+            )
+            .await;
         let (image, excluded) = self.or_settle(held, done, "save").await?;
+        let layers = image.layers.len();
         let ready = Snapshot {
             own_bytes: labels::own_bytes(&image),
             image_id: image.id,
@@ -130,7 +150,9 @@ impl Driver {
             })
             .await?;
         self.refresh(held);
-        self.0.store.snapshot(&name).ok_or_else(|| Failure::no_snapshot(&name))
+        let saved = self.0.store.snapshot(&name).ok_or_else(|| Failure::no_snapshot(&name))?;
+        self.0.deep.add(&saved.id, layers);
+        Ok(saved)
     }
 
     /// Commits the operation and the row of a snapshot that is being made.
@@ -185,8 +207,7 @@ impl Driver {
         &self,
         held: &mut Held,
         plan: &Plan,
-        snapshot: &Snapshot,
-        report: &Report,
+        taking: Taking<'_>,
     ) -> Result<(Image, Vec<Excluded>), Failure> {
         let Some(id) = held.session.sandbox_id.clone() else {
             return Err(Failure::new(
@@ -208,22 +229,32 @@ impl Driver {
                     self.0.engine.unpause(&id).await?;
                     fault::point("unpause.after").await;
                 }
-                Step::Snapshot => {
-                    report.line(format!("saving {}", snapshot.name));
-                    let excluded = self.0.engine.excluded(&id).await?;
-                    let excluded = self.marked(&held.session, excluded).await;
-                    fault::point("commit.before").await;
-                    let spec = self.commit_spec(held, snapshot, &id);
-                    let saves = plan.ends_in == Status::Saved;
-                    let spec = CommitSpec { saves, excluded: excluded.clone(), ..spec };
-                    let image = self.0.engine.commit(&spec).await?;
-                    fault::point("commit.after").await;
-                    made = Some((image, excluded));
-                }
+                Step::Snapshot => made = Some(self.commit_image(held, &taking, &id).await?),
                 Step::Bring | Step::Replace | Step::Remove => {}
             }
         }
         made.ok_or_else(|| Failure::new(Kind::Internal, "the plan took no snapshot"))
+    }
+
+    /// Has the engine make the image, and says what that does not hold. Whoever gives it up leaves the engine at it: what
+    /// comes of it then is removed when it is there, as that of any save that was cut off.
+    async fn commit_image(
+        &self,
+        held: &Held,
+        taking: &Taking<'_>,
+        sandbox_id: &str,
+    ) -> Result<(Image, Vec<Excluded>), Failure> {
+        let Taking { snapshot, patience, saves, report } = taking;
+        report.line(format!("saving {}", snapshot.name));
+        let excluded = self.0.engine.excluded(sandbox_id).await?;
+        let excluded = self.marked(&held.session, excluded).await;
+        fault::point("commit.before").await;
+        let spec = self.commit_spec(held, snapshot, sandbox_id);
+        let spec = CommitSpec { patience: *patience, saves: *saves, excluded: excluded.clone(), ..spec };
+        let image = report.unless_cancelled(self.0.engine.commit(&spec)).await;
+        let image = image.map_err(|failure| late(failure, held.session.name.as_str()))?;
+        fault::point("commit.after").await;
+        Ok((image, excluded))
     }
 
     pub(in crate::daemon) fn commit_spec(
@@ -244,6 +275,7 @@ impl Driver {
             parent: snapshot.parent.clone(),
             excluded: Vec::new(),
             saves: false,
+            patience: self.config().save_timeout.value,
         }
     }
 
@@ -261,7 +293,7 @@ impl Driver {
         let old = self.observe(&held.session).await?;
         let unsaved = !discard && old.is_some() && self.is_unsaved(&held.session).await?;
         let plan = self.plan_true(held, Verb::Rollback { unsaved }).await?;
-        self.require_image(&target).await?;
+        let image = self.foundation(&target, held).await?;
         if let Some(saving) = saving_part(&plan) {
             let note = Some(format!("before going back to {name}"));
             self.take_snapshot(held, &saving, Naming { note, automatic: true, ..Naming::default() }, report)
@@ -274,7 +306,7 @@ impl Driver {
             self.or_settle(held, moved, "resume").await?;
         }
         fault::point("replace.before").await;
-        let made = self.make_from(held, &target).await;
+        let made = self.make_from(held, &target, &image).await;
         if made.is_err() {
             self.put_back(held, old.as_ref().map(|o| o.id.clone())).await;
         }
@@ -297,9 +329,9 @@ impl Driver {
         Ok(session.status != Status::Saved || !there)
     }
 
-    async fn make_from(&self, held: &mut Held, target: &Snapshot) -> Result<(), Failure> {
+    async fn make_from(&self, held: &mut Held, target: &Snapshot, image: &str) -> Result<(), Failure> {
         held.warnings = self.gaps(&held.session, target).await;
-        let made = self.create_sandbox(held, &target.image_id).await?;
+        let made = self.create_sandbox(held, image).await?;
         self.remember_base(&held.session, &target.name).await?;
         let started = self.start_sandbox(&made.id).await?;
         self.adopt_agent(&held.session, target).await?;
@@ -349,6 +381,14 @@ impl Driver {
         }
         self.0.deadlines.notify_one();
     }
+}
+
+/// Says what helps where the engine took too long.
+fn late(failure: Failure, session: &str) -> Failure {
+    if failure.kind != Kind::EngineTimeout {
+        return failure;
+    }
+    failure.hint(format!("abx doctor; where it only needs longer: abx save {} --timeout 2h", quoted(session)))
 }
 
 /// The part of a plan that takes a snapshot, as a plan of its own that leaves the session stopped.

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::api;
 use super::containers::{self, encoded};
-use super::link::{About, COMMIT, Link, ORDINARY, SLOW, refused, within};
+use super::link::{About, IMAGE, Link, ORDINARY, SLOW, refused, within};
 use super::observe;
 use super::snapshot::optional;
 use crate::engine::{Archive, ArchiveSource, EngineError, FileKind, PathStat, SandboxDefaults, hijack};
@@ -99,7 +99,7 @@ pub(super) async fn export(link: &Link, id: &str) -> Result<Archive, EngineError
 pub(super) async fn images(link: &Link, ids: &[&str]) -> Result<Archive, EngineError> {
     let call = "image_archive";
     let names: Vec<String> = ids.iter().map(|id| format!("names={}", encoded(id))).collect();
-    match get(link, call, &format!("/images/get?{}", names.join("&")), COMMIT).await? {
+    match get(link, call, &format!("/images/get?{}", names.join("&")), IMAGE).await? {
         Ok(archive) => Ok(archive),
         Err(answer) => {
             let status = answer.status().as_u16();
@@ -156,7 +156,7 @@ pub(super) async fn write(
 /// Takes images in. The engine says that it could not after it has said that all is well.
 pub(super) async fn load(link: &Link, archive: ArchiveSource) -> Result<(), EngineError> {
     let call = "load_images";
-    let answer = send(link, call, (Method::POST, "/images/load?quiet=1"), COMMIT, archive).await?;
+    let answer = send(link, call, (Method::POST, "/images/load?quiet=1"), IMAGE, archive).await?;
     let status = answer.status();
     let text = hijack::error_text(answer).await;
     if !status.is_success() {

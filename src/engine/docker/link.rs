@@ -20,8 +20,10 @@ pub(super) const PROBE: Duration = Duration::from_secs(3);
 pub(super) const ORDINARY: Duration = Duration::from_secs(30);
 /// Create, start, remove, and what stop takes beyond its grace: engines under load take tens of seconds.
 pub(super) const SLOW: Duration = Duration::from_secs(120);
-/// A snapshot of tens of gigabytes on a slow disk.
-pub(super) const COMMIT: Duration = Duration::from_secs(30 * 60);
+/// An image of tens of gigabytes on a slow disk.
+pub(super) const IMAGE: Duration = Duration::from_secs(30 * 60);
+/// Between two looks whether an engine that works at something long answers at all.
+const ALIVE: Duration = Duration::from_secs(5);
 
 /// The library's own deadline, in seconds. Ours are shorter; it must never be the one that fires.
 const NO_DEADLINE_S: u64 = 365 * 24 * 3600;
@@ -174,6 +176,38 @@ impl Link {
         made.map_err(|error| self.explain(&client, call, about, error))
     }
 
+    /// As [`Link::call`], for what may take long: an engine that meanwhile leaves a mere ping without an answer is frozen,
+    /// and nobody waits for the deadline then.
+    pub(super) async fn call_alive<T, F>(
+        &self,
+        call: &'static str,
+        deadline: Duration,
+        about: About<'_>,
+        make: impl FnOnce(Arc<Client>) -> F,
+    ) -> Result<T, EngineError>
+    where
+        F: Future<Output = Result<T, api::Error>>,
+    {
+        let client = self.client().await?;
+        let begun = Instant::now();
+        let frozen = async {
+            loop {
+                tokio::time::sleep(ALIVE).await;
+                // A connection that breaks is the call's to tell.
+                if tokio::time::timeout(ORDINARY, client.docker.ping()).await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            done = self.call(call, deadline, about, make) => done,
+            () = frozen => {
+                Err(EngineError::Timeout { call, after: Duration::from_secs(begun.elapsed().as_secs()) })
+            }
+        }
+    }
+
     /// Tells a failure in abx's words.
     pub(super) fn explain(
         &self,
@@ -316,3 +350,6 @@ fn connect(address: &Address, api: Option<Api>) -> Result<Docker, api::Error> {
 fn plain(text: &str) -> String {
     text.split(" (os error").next().unwrap_or(text).to_owned()
 }
+
+#[cfg(test)]
+mod tests;

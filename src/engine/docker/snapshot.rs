@@ -8,7 +8,7 @@ use super::api::{
     self, CommitContainerOptionsBuilder, ContainerConfig, ImageConfig, ListImagesOptionsBuilder,
     RemoveImageOptionsBuilder, TagImageOptionsBuilder,
 };
-use super::link::{About, COMMIT, Client, Link, ORDINARY, SLOW};
+use super::link::{About, Client, Link, ORDINARY, SLOW};
 use super::{containers, observe};
 use crate::engine::{CommitSpec, EngineError, Image, labels};
 use crate::model::id::SnapshotId;
@@ -23,16 +23,10 @@ const MAX_LAYERS: usize = 120;
 /// may well go on beside it.
 const UNTAG_TRIES: u32 = 8;
 
-/// Repository of images that lost their snapshot while a container still runs on them. The engine cannot untag the
-/// image of a container without deleting it, and then nothing could be saved from that container any more.
-const PARKED: &str = "abx-parked";
-
 pub(super) async fn commit(link: &Link, spec: &CommitSpec) -> Result<Image, EngineError> {
     let reference = labels::snapshot_reference(&spec.snapshot);
-    let label = format!("{}={}", labels::SNAPSHOT_ID, spec.snapshot);
-    if let Some(done) = tagged(link, &label).await?.into_iter().find(|image| image.tags.contains(&reference))
-    {
-        return inspect(link, &done.id).await?.ok_or_else(|| gone(&done.id));
+    if let Some(done) = inspect(link, &reference).await? {
+        return Ok(done);
     }
     let about = About::Sandbox(&spec.sandbox_id);
     let seen = containers::one(link, "commit", &spec.sandbox_id).await?;
@@ -47,7 +41,7 @@ pub(super) async fn commit(link: &Link, spec: &CommitSpec) -> Result<Image, Engi
     let base_config = found.as_ref().and_then(|image| image.config.clone()).unwrap_or_default();
     let base = found.map(observe::image);
     base.as_ref().map_or(Ok(()), has_room)?;
-    let labels = labels::snapshot(spec, base.map(|image| image.size_bytes), ended_at_ms);
+    let labels = labels::snapshot(spec, base.as_ref(), ended_at_ms);
     let config = config(labels, base_config);
     let mut options = CommitContainerOptionsBuilder::new()
         .container(&spec.sandbox_id)
@@ -60,7 +54,7 @@ pub(super) async fn commit(link: &Link, spec: &CommitSpec) -> Result<Image, Engi
     }
     let options = options.build();
     let made = link
-        .call("commit", COMMIT, about, |client| async move {
+        .call_alive("commit", spec.patience, about, |client| async move {
             client.docker.commit_container(options, config).await
         })
         .await?;
@@ -148,13 +142,34 @@ pub(super) async fn remove(link: &Link, snapshot: &SnapshotId) -> Result<(), Eng
         Err(EngineError::Conflict { .. }) => {}
         other => return other,
     }
-    let (source, tag) = (reference.clone(), snapshot.to_string());
-    let options = TagImageOptionsBuilder::new().repo(PARKED).tag(&tag).build();
-    link.call("remove_snapshot", ORDINARY, About::Nothing, |client| async move {
-        client.docker.tag_image(&source, Some(options)).await
-    })
-    .await?;
+    tag(link, "remove_snapshot", &reference, (labels::PARKED_REPOSITORY, snapshot.as_str())).await?;
     untag(link, &reference).await
+}
+
+/// Lets a snapshot's tag go over to another image. The one that had it waits for all that needs it to go.
+pub(super) async fn replace(
+    link: &Link,
+    snapshot: &SnapshotId,
+    old: &str,
+    image_id: &str,
+) -> Result<(), EngineError> {
+    // Not the tag that it would have if its snapshot were deleted: that is for the other one.
+    let parked = format!("{snapshot}-deep");
+    tag(link, "replace_snapshot", old, (labels::PARKED_REPOSITORY, &parked)).await?;
+    tag(link, "replace_snapshot", image_id, (labels::SNAPSHOT_REPOSITORY, snapshot.as_str())).await
+}
+
+async fn tag(
+    link: &Link,
+    call: &'static str,
+    image: &str,
+    (repository, tag): (&str, &str),
+) -> Result<(), EngineError> {
+    let options = TagImageOptionsBuilder::new().repo(repository).tag(tag).build();
+    link.call(call, ORDINARY, About::Image(image), |client| async move {
+        client.docker.tag_image(image, Some(options)).await
+    })
+    .await
 }
 
 /// Removes the image that a container stood on, if it only waited for that container to go.
@@ -211,7 +226,7 @@ impl Tagged {
 }
 
 fn is_parked(tag: &str) -> bool {
-    plain_tag(tag).split_once(':').is_some_and(|(repository, _)| repository == PARKED)
+    plain_tag(tag).split_once(':').is_some_and(|(repository, _)| repository == labels::PARKED_REPOSITORY)
 }
 
 /// Takes a tag away, and with the last one the image. An engine that comes upon an image which somebody else removes in

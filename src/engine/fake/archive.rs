@@ -10,7 +10,7 @@ use tar::{EntryType, Header};
 
 use super::FakeEngine;
 use super::world::{State, no_image};
-use crate::engine::{Archive, EngineError, FileKind, PathStat, SandboxDefaults};
+use crate::engine::{Archive, EngineError, FileKind, Image, PathStat, SandboxDefaults};
 use crate::tarball;
 
 /// When everything was changed, in seconds since 1970-01-01 UTC.
@@ -115,24 +115,25 @@ impl State {
         Ok(stream::iter([Ok(bytes)]).boxed())
     }
 
-    /// Images have no files here: they are only listed.
+    /// Images have no files here, and their layers are empty.
     pub(super) fn image_archive(&self, ids: &[&str]) -> Result<Archive, EngineError> {
         if let Some(gone) = ids.iter().find(|id| self.image(id).is_none()) {
             return Err(no_image(gone));
         }
-        let listed = |id: &&str| json!({"Config": format!("{id}.json"), "RepoTags": null, "Layers": []});
-        let file = |name: String, content: Value| {
-            let content = content.to_string().into_bytes();
-            (name, FakeFile { kind: FileKind::File, content, mode: 0o644, owner: (0, 0) })
-        };
-        let config = |id: &&str| {
-            let labels = self.image(id).unwrap_or_default().labels;
-            file(format!("{id}.json"), json!({"rootfs": {}, "config": {"Labels": labels}}))
-        };
-        let manifest: Vec<_> = ids.iter().map(listed).collect();
-        let files: Vec<_> =
-            ids.iter().map(config).chain([file("manifest.json".to_owned(), json!(manifest))]).collect();
-        let packed = pack(&files);
+        let file = |name: String, content: Value| (name, FakeFile::bytes(content.to_string().as_bytes()));
+        let place = |layer: &String| format!("{layer}/layer.tar");
+        let mut files = BTreeMap::new();
+        let mut manifest = Vec::new();
+        for id in ids {
+            let Image { layers, labels, .. } = self.image(id).unwrap_or_default();
+            let places: Vec<_> = layers.iter().map(place).collect();
+            files.extend(places.iter().map(|place| (place.clone(), FakeFile::bytes(&[0; 1024]))));
+            let config = json!({"rootfs": {"diff_ids": layers}, "config": {"Labels": labels}});
+            files.extend([file(format!("{id}.json"), config)]);
+            manifest.push(json!({"Config": format!("{id}.json"), "RepoTags": null, "Layers": places}));
+        }
+        files.extend([file("manifest.json".to_owned(), json!(manifest))]);
+        let packed = pack(&files.into_iter().collect::<Vec<_>>());
         let bytes = Bytes::from(packed.map_err(|error| failed("image_archive", &error))?);
         Ok(stream::iter([Ok(bytes)]).boxed())
     }
@@ -149,7 +150,12 @@ impl State {
             let config = json(listed["Config"].as_str().unwrap_or_default());
             let labels = serde_json::from_value(config["config"]["Labels"].clone()).unwrap_or_default();
             for tag in listed["RepoTags"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-                self.add_image(tag, BTreeMap::clone(&labels));
+                let id = self.add_image(tag, BTreeMap::clone(&labels));
+                let layers: Vec<String> =
+                    serde_json::from_value(config["rootfs"]["diff_ids"].clone()).unwrap_or_default();
+                if let Some(stored) = self.images.get_mut(&id).filter(|_| !layers.is_empty()) {
+                    stored.image.layers = layers;
+                }
             }
         }
         Ok(())

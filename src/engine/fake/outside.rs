@@ -92,6 +92,15 @@ impl FakeEngine {
         self.lock().create(spec)
     }
 
+    /// Puts so many layers below those of an image.
+    pub fn deepen(&self, image_id: &str, layers: usize) {
+        let mut state = self.lock();
+        let below: Vec<String> = (0..layers).map(|_| state.fresh("l")).collect();
+        if let Some(stored) = state.images.get_mut(image_id) {
+            stored.image.layers.splice(0..0, below);
+        }
+    }
+
     /// Makes an image for a call that was given up, past every gate.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use crate::engine::{
     Chunk, CommitSpec, CreateSpec, Disk, EngineError, ExecIo, ExecSpec, ExecState, Hint, Image, Observed,
     RunState, SandboxDefaults, WindowSize, labels,
 };
+use crate::model::id::SnapshotId;
 use crate::model::session::{Excluded, Limits, Port};
 
 /// The first of the host ports that the engine chooses.
@@ -26,7 +27,7 @@ pub(super) struct State {
     pub(super) images: BTreeMap<String, StoredImage>,
     pub(super) pullable: Vec<String>,
     pub(super) failures: HashMap<&'static str, VecDeque<(Effect, EngineError)>>,
-    pub(super) gates: HashMap<&'static str, Barrier>,
+    pub(super) gates: HashMap<String, Barrier>,
     pub(super) scripts: HashMap<String, Script>,
     pub(super) execs: BTreeMap<String, Exec>,
     pub(super) sandbox_defaults: SandboxDefaults,
@@ -107,6 +108,14 @@ pub(super) struct Exec {
     pub(super) deaf: bool,
     /// Dropping it ends the output of one that hangs.
     pub(super) ends: Option<mpsc::UnboundedSender<Chunk>>,
+}
+
+impl StoredImage {
+    /// Whether it has its snapshot's own tag.
+    pub(super) fn is_snapshot(&self) -> bool {
+        let id = self.image.labels.get(labels::SNAPSHOT_ID).map(|id| SnapshotId::new(id.as_str()));
+        id.is_some_and(|id| self.references.contains(&labels::snapshot_reference(&id)))
+    }
 }
 
 impl State {
@@ -215,8 +224,7 @@ impl State {
         let sandbox = self.get(&spec.sandbox_id)?.clone();
         let base = self.images.get(&sandbox.image_id).map(|i| i.image.clone());
         let mut all = sandbox.labels;
-        let base_bytes = base.as_ref().map(|base| base.size_bytes);
-        all.extend(labels::snapshot(spec, base_bytes, sandbox.finished_at_ms));
+        all.extend(labels::snapshot(spec, base.as_ref(), sandbox.finished_at_ms));
         let id = self.add_image(&labels::snapshot_reference(&spec.snapshot), all);
         let written = self.containers.get(&spec.sandbox_id).map_or(0, |container| container.written);
         let stored = self.images.get_mut(&id).ok_or_else(|| no_image(&id))?;
@@ -226,6 +234,49 @@ impl State {
             stored.image.layers.splice(0..0, base.layers);
         }
         Ok(stored.image.clone())
+    }
+
+    pub(super) fn remove_snapshot(&mut self, snapshot: &SnapshotId) {
+        let Some(id) = self.image_id(&labels::snapshot_reference(snapshot)) else { return };
+        if self.is_used(&id)
+            && let Some(image) = self.images.get_mut(&id)
+        {
+            image.references.clear();
+        } else {
+            self.images.remove(&id);
+        }
+    }
+
+    pub(super) fn replace_snapshot(
+        &mut self,
+        snapshot: &SnapshotId,
+        old: &str,
+        image_id: &str,
+    ) -> Result<(), EngineError> {
+        if let Some(gone) = [old, image_id].into_iter().find(|id| !self.images.contains_key(*id)) {
+            return Err(no_image(gone));
+        }
+        let reference = labels::snapshot_reference(snapshot);
+        for (id, image) in &mut self.images {
+            image.references.retain(|other| *other != reference);
+            if id == image_id {
+                image.references.push(reference.clone());
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn sweep_image(&mut self, image_id: &str) {
+        let is_used = self.is_used(image_id);
+        let Some(image) = self.images.get_mut(image_id) else { return };
+        image.references.retain(|reference| !reference.starts_with(labels::PARKED_REPOSITORY));
+        if !is_used && image.references.is_empty() {
+            self.images.remove(image_id);
+        }
+    }
+
+    fn is_used(&self, image_id: &str) -> bool {
+        self.containers.values().any(|container| container.observed.image_id == image_id)
     }
 
     pub(super) fn add_image(&mut self, reference: &str, labels: BTreeMap<String, String>) -> String {

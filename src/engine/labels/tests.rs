@@ -64,6 +64,7 @@ pub(in crate::engine) fn commit_spec(sandbox_id: &str) -> CommitSpec {
         parent: Some("a-20260131".to_owned()),
         excluded: Vec::new(),
         saves: false,
+        patience: std::time::Duration::from_secs(60),
     }
 }
 
@@ -125,7 +126,8 @@ fn no_value_of_the_environment_stands_in_a_label() {
 fn a_snapshots_image_rebuilds_both_rows_and_is_no_sandbox_of_the_home() {
     let spec = create_spec("a");
     let mut all = session(&spec);
-    all.extend(snapshot(&commit_spec("c1"), Some(3), Some(7)));
+    let base = Image { size_bytes: 3, ..Image::default() };
+    all.extend(snapshot(&commit_spec("c1"), Some(&base), Some(7)));
     assert!(!format!("{all:?}").contains("/home/me"));
     assert_eq!(all[SESSION_HOME], "");
     let image = Image { id: "sha256:2".to_owned(), size_bytes: 5, layers: Vec::new(), labels: all };
@@ -138,7 +140,7 @@ fn a_snapshots_image_rebuilds_both_rows_and_is_no_sandbox_of_the_home() {
     let bind = Excluded { mark: Some("fs:1".to_owned()), ..Excluded::new("bind", "/w") };
     let excluded = vec![bind, Excluded::new("process", "no\"de")];
     let saving = CommitSpec { saves: true, excluded: excluded.clone(), ..commit_spec("c1") };
-    let saved = Image { labels: snapshot(&saving, Some(3), Some(7)), ..image.clone() };
+    let saved = Image { labels: snapshot(&saving, Some(&base), Some(7)), ..image.clone() };
     assert_eq!(ended_at(&saved), Some(7));
     assert_eq!(rebuild_snapshot(&saved).expect("a snapshot").excluded, excluded);
     let saved = rebuild_from_snapshot(&image).expect("a session");

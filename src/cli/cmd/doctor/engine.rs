@@ -60,7 +60,11 @@ pub(super) fn checks(found: &DaemonCheckResult) -> Vec<Check> {
         Check::ok("layers", format!("no session stands on more than {most} layers"))
     } else {
         let why = format!("many layers of snapshots: {}", deep.join(", "));
-        Check::warning("layers", why, "start a new session, and copy the files into it with abx cp")
+        Check::warning(
+            "layers",
+            why,
+            "save it, then abx resume NAME --snapshot S: that is flattened meanwhile",
+        )
     });
     checks
 }

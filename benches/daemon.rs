@@ -107,24 +107,25 @@ impl Caller {
     }
 }
 
+impl Daemon {
+    /// Removes what the engine lists of this home.
+    fn remove(&self, of: &str, list: &[&str], remove: &[&str]) {
+        let filter = format!("label=dev.abx.{of}.home={}", self.home.path().display());
+        let Ok(listed) = Command::new("docker").args(list).args(["--filter", &filter]).output() else {
+            return;
+        };
+        for id in String::from_utf8_lossy(&listed.stdout).lines() {
+            let _ = Command::new("docker").args(remove).arg(id).output();
+        }
+    }
+}
+
 impl Drop for Daemon {
     fn drop(&mut self) {
         // Nothing can be done here about what fails.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let filter = format!("label=dev.abx.session.home={}", self.home.path().display());
-        let Ok(listed) = Command::new("docker").args(["ps", "-aq", "--filter", &filter]).output() else {
-            return;
-        };
-        for id in String::from_utf8_lossy(&listed.stdout).lines() {
-            let _ = Command::new("docker").args(["rm", "-f", id]).output();
-        }
-        let filter = format!("label=dev.abx.snapshot.home={}", self.home.path().display());
-        let Ok(listed) = Command::new("docker").args(["images", "-q", "--filter", &filter]).output() else {
-            return;
-        };
-        for id in String::from_utf8_lossy(&listed.stdout).lines() {
-            let _ = Command::new("docker").args(["rmi", "-f", id]).output();
-        }
+        self.remove("session", &["ps", "-aq"], &["rm", "-f"]);
+        self.remove("snapshot", &["images", "-q", "--no-trunc"], &["rmi", "-f"]);
     }
 }

@@ -8,11 +8,12 @@ as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
 tests/engine.sh
 
-# The clients that the tests put on the socket.
+# The clients that the tests put on the socket, and what builds the fuzzer.
 packages=
 for pair in curl:curl git:git nvim:neovim emacs:emacs-nox vim:vim less:less htop:htop tmux:tmux socat:socat \
     python3:python3 node:nodejs npm:npm \
-    busybox:busybox-static debootstrap:debootstrap docker-registry:docker-registry systemd-socket-activate:systemd; do
+    c++:g++ busybox:busybox-static debootstrap:debootstrap docker-registry:docker-registry \
+    systemd-socket-activate:systemd; do
     command -v "${pair%%:*}" >/dev/null || packages="$packages ${pair#*:}"
 done
 # What makes Python's environments, into which its clients are installed.
@@ -41,6 +42,10 @@ RUSTDOCFLAGS="-D warnings" cargo doc --locked --all-features --no-deps --quiet
 say "examples in the documentation"
 cargo test --locked --all-features --doc --quiet
 wait "$systemd"
+
+# A short run of the fuzzer, from the same seed each time, for the same reason as below. More of it: fuzz/README.md.
+say "fuzzer"
+fuzz/run.sh --check
 
 # With this set, a test that needs an engine fails without one; it is never skipped.
 export ABX_TEST_ENGINE=1

@@ -32,6 +32,7 @@ fi
 # Meanwhile the compiler works.
 tests/systemd.sh &
 systemd=$!
+trap 'kill "$systemd" 2>/dev/null || true' EXIT
 
 say "format"
 cargo fmt --all --check
@@ -42,6 +43,7 @@ RUSTDOCFLAGS="-D warnings" cargo doc --locked --all-features --no-deps --quiet
 say "examples in the documentation"
 cargo test --locked --all-features --doc --quiet
 wait "$systemd"
+trap - EXIT
 
 # A short run of the fuzzer, from the same seed each time, for the same reason as below. More of it: fuzz/README.md.
 say "fuzzer"

@@ -2,6 +2,7 @@
 //! another directory by now, or a volume that is new and empty, is told, and never passes for what was saved.
 
 use std::os::unix::fs::MetadataExt;
+use std::time::SystemTime;
 
 use nix::sys::statvfs::statvfs;
 
@@ -15,7 +16,7 @@ impl Driver {
         let mut marked = Vec::with_capacity(excluded.len());
         for one in excluded {
             let mark = match mount_at(session, &one.target) {
-                Some(mount) => self.mark(mount).await,
+                Some(mount) => self.mark(mount).await.unwrap_or_default(),
                 None => None,
             };
             marked.push(Excluded { mark, ..one });
@@ -35,7 +36,10 @@ impl Driver {
             }
             let mount = mount_at(session, &one.target);
             let now = match mount {
-                Some(mount) => self.mark(mount).await,
+                Some(mount) => match self.mark(mount).await {
+                    Ok(mark) => mark,
+                    Err(Unknown) => continue,
+                },
                 None => None,
             };
             all.extend(gap(one, mount, now.as_deref()));
@@ -49,26 +53,32 @@ impl Driver {
         all
     }
 
-    /// Tells a mount's source from others that may take its place; none where there is none, or nobody knows.
-    async fn mark(&self, mount: &Mount) -> Option<String> {
+    /// Tells a mount's source from others that may take its place; none where there is none.
+    async fn mark(&self, mount: &Mount) -> Result<Option<String>, Unknown> {
         if mount.is_volume() {
             let made = self.0.engine.volume_made(&mount.source).await;
-            return made.unwrap_or_else(|error| {
+            return made.map_err(|error| {
                 tracing::debug!(%error, volume = mount.source, "the engine does not tell of a volume");
-                None
+                Unknown
             });
         }
         let source = mount.source.clone();
         // A file server that does not answer must not hold this up for ever.
-        mounts::in_time(move || Ok(file_mark(&source))).await.ok().flatten()
+        mounts::in_time(move || Ok(file_mark(&source))).await.map_err(|_| Unknown)
     }
 }
 
-/// Its file system and its number there.
+/// Nobody tells what is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Unknown;
+
+/// Its file system, its number there, and when it was made: numbers are given out again at once. Not every file system
+/// tells the last.
 fn file_mark(source: &str) -> Option<String> {
-    let inode = std::fs::metadata(source).ok()?.ino();
+    let file = std::fs::metadata(source).ok()?;
     let system = statvfs(source).ok()?.filesystem_id();
-    Some(format!("{system:x}:{inode}"))
+    let born = file.created().ok().and_then(|born| born.duration_since(SystemTime::UNIX_EPOCH).ok());
+    Some(format!("{system:x}:{}:{}", file.ino(), born.unwrap_or_default().as_nanos()))
 }
 
 fn mount_at<'a>(session: &'a Session, target: &str) -> Option<&'a Mount> {

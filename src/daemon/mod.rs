@@ -50,6 +50,7 @@ pub mod subscriptions;
 #[cfg(test)]
 mod tests;
 mod text;
+mod turns;
 pub mod usage;
 pub mod verbs;
 mod wait;

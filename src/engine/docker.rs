@@ -330,19 +330,7 @@ impl Engine for DockerEngine {
         let seen = self.raw_inspect("excluded", id).await?;
         let seen = seen.ok_or_else(|| EngineError::NoSandbox { id: id.to_owned() })?;
         let running = seen.state.as_ref().is_some_and(|state| state.running == Some(true));
-        let processes = if running {
-            let top = self.link.call("excluded", ORDINARY, On::Sandbox(id), |client| async move {
-                client.docker.top_processes(id, None).await
-            });
-            match top.await {
-                Ok(top) => Some(top),
-                // It ended in between, or the engine cannot say.
-                Err(EngineError::Conflict { .. } | EngineError::Failed { .. }) => None,
-                Err(error) => return Err(error),
-            }
-        } else {
-            None
-        };
+        let processes = if running { containers::processes(&self.link, id).await? } else { None };
         Ok(observe::excluded(&seen, processes))
     }
 

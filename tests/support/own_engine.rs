@@ -148,7 +148,10 @@ impl Drop for OwnEngine {
         for process in of_shims.chain(&shims) {
             let _ = kill(Pid::from_raw(process.id), Signal::SIGKILL);
         }
-        until("the engine's processes to be gone", || self.started_here().is_empty().then_some(()));
+        // What the test failed of is told, and not this.
+        if !std::thread::panicking() {
+            until("the engine's processes to be gone", || self.started_here().is_empty().then_some(()));
+        }
         unmount_below(self.dir.path());
     }
 }
@@ -169,7 +172,8 @@ fn launch(dir: &Path) -> Child {
     let log = fs::OpenOptions::new().create(true).append(true).open(dir.join("log")).expect("a log");
     // In a network of its own: an engine that is told to have no bridge takes docker0 away, which is the other engine's.
     Command::new("unshare")
-        .args(["--net", "dockerd"])
+        // It ends with the test, also where that is killed.
+        .args(["--net", "setpriv", "--pdeathsig", "KILL", "dockerd"])
         .args(["--config-file", &file("daemon.json"), "--pidfile", &file("engine.pid")])
         .args(["--data-root", &file("data"), "--exec-root", &file("exec")])
         .args(["-H", &format!("unix://{}", file("engine.sock"))])

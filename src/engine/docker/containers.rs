@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::api::{self, ContainerInspectResponse, ContainerSummary};
+use super::api::{self, ContainerInspectResponse, ContainerSummary, ContainerTopResponse};
 use super::link::{About, Link, ORDINARY, SLOW, refused, within};
 use crate::engine::hijack;
 use crate::engine::{Change, ChangeKind, EngineError};
@@ -57,6 +57,18 @@ pub(super) async fn written(link: &Link, id: &str) -> Result<Option<u64>, Engine
     let body = get_within(link, call, &format!("/containers/{id}/json?size=true"), SLOW).await?;
     let sized = body.map(|body| parsed::<Sized>(call, &body, |_| {})).transpose()?;
     Ok(sized.map(|sized| sized.size_rw.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0)))
+}
+
+/// What runs in a sandbox; none where it ended meanwhile, or the engine cannot say.
+pub(super) async fn processes(link: &Link, id: &str) -> Result<Option<ContainerTopResponse>, EngineError> {
+    let top = link.call("excluded", ORDINARY, About::Sandbox(id), |client| async move {
+        client.docker.top_processes(id, None).await
+    });
+    match top.await {
+        Ok(top) => Ok(Some(top)),
+        Err(EngineError::Conflict { .. } | EngineError::Failed { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The body of a success; none of a 404.

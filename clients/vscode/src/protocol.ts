@@ -1727,6 +1727,11 @@ export interface SessionDeleteParams {
    */
   name: string;
   /**
+   * Whether one whose sandbox is on another engine than the one that answers goes too. What is there stays there, and
+   * comes back as a session when that engine is used again.
+   */
+  forget?: boolean;
+  /**
    * Leave its snapshots.
    */
   keep_snapshots?: boolean;

@@ -92,5 +92,5 @@ fn the_python_package_works_in_sessions_as_its_readme_says() {
 
 #[test]
 fn the_python_package_starts_the_daemon_and_goes_on_after_it_was_restarted() {
-    passes(&["tests/test_daemon.py"]);
+    passes(&["tests/test_daemon.py", "tests/test_protocol.py"]);
 }

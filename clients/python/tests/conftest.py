@@ -46,6 +46,25 @@ LEFT_OUT = {
     "terminal.write",
 }
 
+#: Parameters of the methods that a client calls, and fields of a stream's opening (``Open``), that no
+#: argument gives, and why.
+PARAMS_LEFT_OUT = {
+    "Open.detach": "exec_start is for what goes on without its caller",
+    "Open.hears": "on_progress of connect tells that a session is being resumed",
+    "file.read.limit": "a file is read as a whole",
+    "file.read.offset": "a file is read as a whole",
+}
+
+#: What the results of these methods have that no attribute gives, and why: a field, or a whole type.
+FIELDS_LEFT_OUT = {
+    "Done": "there is nothing in it",
+    "Event.subscription": "each stream of events has a subscription to itself",
+    "FileContent": "the bytes of the whole file are given",
+    "HelloResult": "the protocol is looked at, and the rest is in DaemonInfo",
+    "StoreDeleteResult": "whether it was there is given",
+    "WaitResult": "whether it was reached is given",
+}
+
 #: Longest wait for anything, in seconds. What is waited for comes at once, unless the machine is very busy.
 LIMIT = 60.0
 

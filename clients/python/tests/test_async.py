@@ -17,6 +17,7 @@ from abx import (
     SessionAlreadyExistsError,
     SessionInfo,
     SessionNotFoundError,
+    WrongStateError,
 )
 from conftest import IMAGE, LIMIT, World
 
@@ -31,6 +32,39 @@ def run(world: World, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
             return await asyncio.wait_for(work(client), LIMIT)
 
     return asyncio.run(main())
+
+
+def test_how_a_session_is_resumed_and_what_becomes_of_it_with_await(engine: World) -> None:
+    async def work(client: AsyncClient) -> None:
+        manager = AsyncSessionManager(client=client)
+        sandbox = await manager.start("a", image=IMAGE, idle_action="pause", on_boot="resume", keep=1)
+        said = sandbox.session
+        assert (said.idle_action, said.on_boot, said.keep) == ("pause", "resume", 1)
+        assert (await client.update("a", keep=2, idle_action="save", on_boot="stopped")).keep == 2
+        await sandbox.files.write("/root/state", "first")
+        assert (await sandbox.save("one", timeout=300)).pruned == []
+        for refused in (
+            sandbox.commands.run("true", resume=False),
+            sandbox.commands.run("true", background=True, resume=False),
+            sandbox.pty.create(resume=False),
+            sandbox.pty.attach(resume=False),
+            manager.connect("a", resume=False),
+        ):
+            with pytest.raises(WrongStateError):
+                await refused
+        assert (await sandbox.commands.run("cat /root/state")).stdout == "first"
+        await sandbox.files.write("/root/state", "second")
+        await sandbox.stop()
+        assert await sandbox.files.read("/root/state", resume=False) == "second"
+        await sandbox.resume("one", discard=True)
+        assert await sandbox.files.read("/root/state") == "first"
+        started = await client.exec_start("a", ["cat"], input="given")
+        async with await client.exec_follow("a", started.id) as stream:
+            assert [data async for _, data in stream] == [b"given"]
+        assert await sandbox.kill(forget=True)
+        assert await client.snapshots() == []
+
+    run(engine, work)
 
 
 def test_what_users_of_the_older_sdk_write_with_await(engine: World) -> None:

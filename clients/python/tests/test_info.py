@@ -194,10 +194,14 @@ def test_what_the_daemon_adds_is_spelled_like_the_fields() -> None:
             "expires_at": None,
             "last_active": "2026-03-04T10:00:00.000Z",
             "exec_count": 2,
+            "idle_at": "2026-03-04T11:00:00.000Z",
+            "busy": ["exec"],
         }
     )
     info = SessionInfo.from_session(ours)
     assert (info.expires_at, info.expiresAt, info.exec_count, info.execCount) == (None, None, 2, 2)
+    assert (info.idle_at, info.idleAt, info.busy) == ("2026-03-04T11:00:00.000Z",) * 2 + (["exec"],)
+    assert (info.on_boot, info.onBoot, info.keep, info.idle_action, info.idleAction) == (None,) * 5
     for by_alias in (True, False):
         dumped = info.model_dump(by_alias=by_alias)
         assert dumped["expiresAt" if by_alias else "expires_at"] is None

@@ -21,7 +21,7 @@ def test_the_programs_of_the_readme_run(engine: World) -> None:
     programs = re.findall(
         r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
     )
-    assert len(programs) == 6
+    assert len(programs) == 7
     # As a reader has it: abx on PATH.
     path = os.pathsep.join([str(Path(engine.program).parent), os.environ["PATH"]])
     printed = []
@@ -39,9 +39,10 @@ def test_the_programs_of_the_readme_run(engine: World) -> None:
     assert printed[0] == "hello from Linux\n\n"
     assert "remember this\n" in printed[1] and "INPUT" in printed[1] and "True" in printed[1]
     assert printed[2] == "['0\\n', '1\\n', '2\\n']\n"
-    assert "50 132" in printed[3]
-    assert "session.deleted watched" in printed[4]
-    assert "stdout b'\\x00\\xff'" in printed[5]
+    assert printed[3].startswith("save ") and " resume 5\n" in printed[3]
+    assert "50 132" in printed[4]
+    assert "session.deleted watched" in printed[5]
+    assert "stdout b'\\x00\\xff'" in printed[6]
     assert engine.client().list() == []
 
 

@@ -12,6 +12,7 @@ from abx import (
     EngineError,
     FileType,
     ImageNotFoundError,
+    InvalidParamsError,
     Progress,
     PtySize,
     Sandbox,
@@ -110,6 +111,74 @@ def test_a_session_is_saved_gone_back_forked_and_removed(manager: SessionManager
     assert (sandbox.kill(), sandbox.kill()) == (True, False)
     assert client.delete("c").name == "c"
     assert client.list() == [] and client.snapshots() == []
+
+
+def test_what_becomes_of_a_session_by_itself_is_said_and_changed(manager: SessionManager) -> None:
+    client = manager.client
+    sandbox = manager.start("a", image=IMAGE, idle=3600, idle_action="pause", on_boot="resume", keep=1)
+    said = sandbox.session
+    assert (said.idle_ms, said.idle_action, said.on_boot, said.keep) == (3_600_000, "pause", "resume", 1)
+    info = sandbox.get_info()
+    assert (info.idleAction, info.on_boot, info.onBoot, info.keep) == ("pause", "resume", "resume", 1)
+    assert said.runtime in ("init", "engine") and said.warnings == []
+    first = sandbox.save(snapshot="one", keep_running=True, timeout=300)
+    assert first.pruned == []
+    assert first.snapshot.creator is not None and first.snapshot.creator["client"] == client.name
+    assert first.snapshot.own_bytes is None or first.snapshot.own_bytes <= first.snapshot.size_bytes
+    assert sandbox.save(snapshot="two", keep_running=True).pruned == ["one"]
+    changed = client.update("a", idle_action="save", on_boot="stopped", keep=0)
+    assert (changed.idle_ms, changed.idle_action, changed.on_boot) == (3_600_000, "save", "stopped")
+    assert changed.keep in (0, None)
+    with pytest.raises(InvalidParamsError):
+        client.save("a", timeout=0.5)
+
+
+def test_a_session_that_does_not_run_is_resumed_unless_that_is_not_wanted(manager: SessionManager) -> None:
+    client = manager.client
+    sandbox = manager.start("a", image=IMAGE)
+    sandbox.files.write("/root/state", "kept")
+    big = bytes(range(256)) * 8_000
+    sandbox.files.write("/root/big", big)
+    sandbox.stop()
+    for refused in (
+        lambda: sandbox.commands.run("true", resume=False),
+        lambda: sandbox.commands.run("true", background=True, resume=False),
+        lambda: sandbox.commands.run("cat", background=True, stdin=True, resume=False),
+        lambda: sandbox.pty.create(resume=False),
+        lambda: sandbox.pty.attach(resume=False),
+        lambda: manager.connect("a", resume=False),
+    ):
+        with pytest.raises(WrongStateError):
+            refused()
+    assert sandbox.files.read("/root/state", resume=False) == "kept"
+    assert sandbox.files.read("/root/big", format="bytes", resume=False) == big
+    sandbox.files.write("/root/big", big[:-1], resume=False)
+    assert [each.size for each in sandbox.files.list("/root", resume=False)] == [len(big) - 1, 4]
+    heard: List[Progress] = []
+    assert client.connect("a", on_progress=heard.append).status == "running"
+    assert len(heard) >= 1 and "a" in heard[0].text
+    sandbox.stop()
+    assert sandbox.commands.run("cat /root/state").stdout == "kept"
+    sandbox.stop()
+    started = client.exec_start("a", ["cat"], input="given at once", resume=True)
+    with client.exec_follow("a", started.id) as stream:
+        assert b"".join(data for _, data in stream) == b"given at once"
+
+
+def test_going_back_may_discard_what_it_replaces(manager: SessionManager) -> None:
+    sandbox = manager.start("a", image=IMAGE)
+    sandbox.files.write("/root/state", "first")
+    sandbox.save(snapshot="one")
+    sandbox.resume()
+    sandbox.files.write("/root/state", "second")
+    sandbox.stop()
+    sandbox.resume("one", discard=True)
+    assert sandbox.files.read("/root/state") == "first"
+    assert [each.name for each in manager.client.snapshots("a")] == ["one"]
+    with pytest.raises(InvalidParamsError):
+        sandbox.resume(discard=True)
+    assert sandbox.kill(forget=True), "one whose engine answers goes with what it has there"
+    assert manager.client.snapshots() == []
 
 
 def test_an_image_that_is_not_there_leaves_nothing(manager: SessionManager) -> None:

@@ -22,6 +22,11 @@ def blocking(manager: SessionManager) -> None:
     text: str = sandbox.files.read("/a")
     data: bytes = sandbox.files.read("/a", format="bytes")
     found: "SessionInfo | None" = LocalSessionStore("/srv").load("a")
+    lines: str = sandbox.files.read("/a", resume=False)
+    job = sandbox.commands.run("true", background=True, resume=False).id
+    manager.start("a", idle=60, idle_action="pause", on_boot="resume", keep=3).resume("one", discard=True)
+    sandbox.save(timeout=60).snapshot.own_bytes
+    sandbox.resume("one", True)  # error
     manager.start(3)  # error
     number: int = sandbox.files.read("/a")  # error
 

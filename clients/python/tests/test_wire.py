@@ -153,6 +153,28 @@ def test_a_subscriber_knows_where_to_go_on_and_what_it_missed() -> None:
     assert not following.ended
 
 
+def test_what_a_daemon_of_another_age_says_or_leaves_out_breaks_nothing() -> None:
+    told = {"id": "1", "name": "a", "status": "of tomorrow", "idle_action": "of tomorrow", "new": {"x": 1}}
+    older = {"name": "one", "session": "a", "size_bytes": 5, "excluded": []}
+    with fake({"result": {"session": told, "snapshot": older, "more": True}}) as path:
+        saved = abx.Client(socket=path, autostart=False).save("a")
+    assert (saved.session.idle_action, saved.session.raw["new"]) == ("of tomorrow", {"x": 1})
+    left_out = (saved.session.on_boot, saved.session.keep, saved.session.runtime, saved.session.idle_at)
+    assert left_out == (None, None, None, None)
+    assert (saved.session.warnings, saved.session.busy, saved.pruned) == ([], [], [])
+    assert (saved.snapshot.own_bytes, saved.snapshot.creator) == (None, None)
+    newer = {
+        **told,
+        "warnings": ["a mount is another"],
+        "keep": 3,
+        "attention_at": "2026-03-04T10:00:00.000Z",
+    }
+    with fake({"result": newer}) as path:
+        session = abx.Client(socket=path, autostart=False).resume("a", snapshot="one")
+    assert (session.warnings, session.keep) == (["a mount is another"], 3)
+    assert session.attention_at is not None and session.attention_at.hour == 10
+
+
 def test_a_screen_is_its_lines_and_knows_how_it_stands() -> None:
     told = {
         "lines": ["old", "$ "],
@@ -184,6 +206,7 @@ def test_a_time_that_is_none_is_refused_before_anything_is_asked(wrong: Any) -> 
         lambda: client.start("a", idle=wrong),
         lambda: client.update("a", timeout=wrong),
         lambda: client.stop("a", grace=wrong),
+        lambda: client.save("a", timeout=wrong),
         lambda: client.run("a", "true", timeout=wrong),
     ):
         with pytest.raises(ValueError, match="a number of seconds, 0 or at least 0.001, not "):

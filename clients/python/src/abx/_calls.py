@@ -124,6 +124,9 @@ def start(
     engine: Optional[str],
     timeout: Optional[float],
     idle: Optional[float],
+    idle_action: Optional[str],
+    on_boot: Optional[str],
+    keep: Optional[int],
     env: Optional[Mapping[str, str]],
     metadata: Optional[Mapping[str, str]],
     workspace: Optional[MountLike],
@@ -144,6 +147,9 @@ def start(
         engine=engine,
         timeout_ms=seconds(timeout),
         idle_ms=seconds(idle),
+        idle_action=idle_action,
+        on_boot=on_boot,
+        keep=keep,
         env=dict(env) if env else None,
         metadata=dict(metadata) if metadata else None,
         workspace=None if workspace is None else _workspace(workspace),
@@ -180,20 +186,28 @@ def wait(name: str, until: str, timeout: Optional[float]) -> Call[bool]:
 
 
 def save(
-    name: str, snapshot: Optional[str], note: Optional[str], keep: bool, op: Optional[str]
+    name: str,
+    snapshot: Optional[str],
+    note: Optional[str],
+    keep_running: bool,
+    timeout: Optional[float],
+    op: Optional[str],
 ) -> Call[Saved]:
     """``session.save``."""
-    params = _given(name=name, snapshot=snapshot, note=note, keep_running=keep or None, op=op)
-    return Call(
-        "session.save",
-        params,
-        lambda made: Saved(_session(made["session"]), Snapshot.from_wire(made["snapshot"])),
+    params = _given(
+        name=name,
+        snapshot=snapshot,
+        note=note,
+        keep_running=keep_running or None,
+        timeout_ms=seconds(timeout),
+        op=op,
     )
+    return Call("session.save", params, Saved.from_wire)
 
 
-def delete(name: str, keep_snapshots: bool) -> Call[Deleted]:
+def delete(name: str, keep_snapshots: bool, forget: bool) -> Call[Deleted]:
     """``session.delete``."""
-    params = {"name": name, "keep_snapshots": keep_snapshots}
+    params = _given(name=name, keep_snapshots=keep_snapshots, forget=forget or None)
     return Call("session.delete", params, lambda gone: Deleted(str(gone["deleted"]), list(gone["snapshots"])))
 
 
@@ -201,11 +215,22 @@ def update(
     name: str,
     timeout: Optional[float],
     idle: Optional[float],
+    idle_action: Optional[str],
+    on_boot: Optional[str],
+    keep: Optional[int],
     metadata: Optional[Mapping[str, Optional[str]]],
 ) -> Call[Session]:
     """``session.update``."""
-    changes = dict(metadata) if metadata else None
-    return verb("session.update", name, timeout_ms=seconds(timeout), idle_ms=seconds(idle), metadata=changes)
+    return verb(
+        "session.update",
+        name,
+        timeout_ms=seconds(timeout),
+        idle_ms=seconds(idle),
+        idle_action=idle_action,
+        on_boot=on_boot,
+        keep=keep,
+        metadata=dict(metadata) if metadata else None,
+    )
 
 
 def snapshots(name: Optional[str]) -> Call[List[Snapshot]]:
@@ -236,8 +261,10 @@ def exec_start(
     env: Optional[Mapping[str, str]],
     cwd: Optional[str],
     user: Optional[str],
+    input: Optional[str],
     timeout: Optional[float],
     key: str,
+    resume: Optional[bool],
 ) -> Call[ExecInfo]:
     """``exec.start``."""
     params = _given(
@@ -246,8 +273,10 @@ def exec_start(
         env=dict(env) if env else None,
         cwd=cwd,
         user=user,
+        stdin=input,
         timeout=seconds(timeout),
         key=key,
+        resume=resume,
     )
     return Call("exec.start", params, ExecInfo.from_wire, repeatable=True)
 
@@ -293,26 +322,28 @@ def terminal_close(session: str, terminal: str) -> Call[None]:
     return Call("terminal.close", {"session": session, "terminal": terminal}, lambda done: None)
 
 
-def file_read(session: str, path: Path) -> Call[Tuple[bytes, bool]]:
+def file_read(session: str, path: Path, resume: Optional[bool]) -> Call[Tuple[bytes, bool]]:
     """``file.read``: the beginning of a file, and whether it goes on."""
 
     def read(part: Any) -> Tuple[bytes, bool]:
         return decode(str(part["content"]), str(part["encoding"])), bool(part["truncated"])
 
-    return Call("file.read", {"session": session, "path": os.fspath(path)}, read, repeatable=True)
+    params = _given(session=session, path=os.fspath(path), resume=resume)
+    return Call("file.read", params, read, repeatable=True)
 
 
 def file_write(
-    session: str, path: Path, data: bytes, mode: Optional[int], create_dirs: bool
+    session: str, path: Path, data: bytes, mode: Optional[int], create_dirs: bool, resume: Optional[bool]
 ) -> Call[WriteInfo]:
     """``file.write``, of at most :data:`MAX_WRITE_BYTES`."""
-    params = _given(session=session, path=os.fspath(path), mode=mode, create_dirs=create_dirs, **encode(data))
+    place = _given(session=session, path=os.fspath(path), mode=mode, create_dirs=create_dirs, resume=resume)
+    params = {**place, **encode(data)}
     return Call("file.write", params, lambda done: WriteInfo(str(done["path"]), int(done["size_bytes"])))
 
 
-def file_list(session: str, path: Optional[Path]) -> Call[Directory]:
+def file_list(session: str, path: Optional[Path], resume: Optional[bool]) -> Call[Directory]:
     """``file.list``."""
-    params = _given(session=session, path=None if path is None else os.fspath(path))
+    params = _given(session=session, path=None if path is None else os.fspath(path), resume=resume)
     return Call("file.list", params, Directory.from_wire, repeatable=True)
 
 

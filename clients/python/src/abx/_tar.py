@@ -13,14 +13,15 @@ from .errors import CommandExitError, SandboxFileNotFoundError
 from .models import Json
 
 
-def copy_out(session: str, path: Path) -> Json:
+def copy_out(session: str, path: Path, resume: Optional[bool]) -> Json:
     """The opening of a copy of one file out of a sandbox."""
-    return opening(session, copy={"direction": "out", "path": os.fspath(path), "follow": True})
+    copy = {"direction": "out", "path": os.fspath(path), "follow": True}
+    return opening(session, copy=copy, resume=resume)
 
 
-def copy_in(session: str, path: str) -> Json:
+def copy_in(session: str, path: str, resume: Optional[bool]) -> Json:
     """The opening of a copy of one file into a sandbox."""
-    return opening(session, copy={"direction": "in", "path": path, "follow": True})
+    return opening(session, copy={"direction": "in", "path": path, "follow": True}, resume=resume)
 
 
 def unpack(data: bytes, path: Path) -> bytes:

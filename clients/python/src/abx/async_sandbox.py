@@ -121,6 +121,8 @@ class AsyncCommands:
         stdin: Union[str, bytes, bool, None] = ...,
         timeout: Optional[float] = ...,
         check: bool = ...,
+        *,
+        resume: Optional[bool] = ...,
     ) -> CommandResult: ...
 
     @overload
@@ -136,6 +138,8 @@ class AsyncCommands:
         stdin: Union[str, bytes, bool, None] = ...,
         timeout: Optional[float] = ...,
         check: bool = ...,
+        *,
+        resume: Optional[bool] = ...,
     ) -> AsyncCommandHandle: ...
 
     @overload
@@ -151,6 +155,8 @@ class AsyncCommands:
         stdin: Union[str, bytes, bool, None] = ...,
         timeout: Optional[float] = ...,
         check: bool = ...,
+        *,
+        resume: Optional[bool] = ...,
     ) -> Union[CommandResult, AsyncCommandHandle]: ...
 
     async def run(
@@ -165,16 +171,18 @@ class AsyncCommands:
         stdin: Union[str, bytes, bool, None] = None,
         timeout: Optional[float] = None,
         check: bool = False,
+        *,
+        resume: Optional[bool] = None,
     ) -> Union[CommandResult, AsyncCommandHandle]:
         """Runs a command to its end, or starts it with ``background=True``.
 
         ``stdin`` is its input; True, in the background, for input that is sent later. ``timeout`` is in
         seconds; the code is then 124. Raises :class:`CommandExitError` with ``check``, where it ends with
-        another code than 0.
+        another code than 0. A sandbox that does not run is resumed, unless ``resume`` is False.
         """
         session = self._session()
         if background:
-            return await self._start(session, cmd, envs, user, cwd, stdin, timeout)
+            return await self._start(session, cmd, envs, user, cwd, stdin, timeout, resume)
         return await self._client.run(
             session,
             cmd,
@@ -186,6 +194,7 @@ class AsyncCommands:
             on_stdout=on_stdout,
             on_stderr=on_stderr,
             check=check,
+            resume=resume,
         )
 
     async def list(self) -> List[ExecInfo]:
@@ -209,14 +218,15 @@ class AsyncCommands:
         cwd: Optional[str],
         stdin: Union[str, bytes, bool, None],
         timeout: Optional[float],
+        resume: Optional[bool],
     ) -> AsyncCommandHandle:
         if stdin is None or stdin is False:
             started = await self._client.exec_start(
-                session, cmd, env=envs, cwd=cwd, user=user, timeout=timeout
+                session, cmd, env=envs, cwd=cwd, user=user, timeout=timeout, resume=resume
             )
             return AsyncCommandHandle(self._client, session, started.id)
         stream = await self._client.exec(
-            session, cmd, env=envs, cwd=cwd, user=user, stdin=True, timeout=timeout
+            session, cmd, env=envs, cwd=cwd, user=user, stdin=True, timeout=timeout, resume=resume
         )
         handle = AsyncCommandHandle(self._client, session, stream.id, stream)
         if not isinstance(stdin, bool):
@@ -226,52 +236,65 @@ class AsyncCommands:
 
 
 class AsyncFiles:
-    """Files of a sandbox, whether it runs or not. Relative paths count from where commands run."""
+    """Files of a sandbox. Relative paths count from where commands run.
+
+    One that does not run is resumed first; with ``resume=False`` its files are read and written as they lie.
+    """
 
     def __init__(self, client: AsyncClient, session: Callable[[], str]) -> None:
         self._client = client
         self._session = session
 
     @overload
-    async def read(self, path: Path, format: Literal["text"] = ...) -> str: ...
+    async def read(
+        self, path: Path, format: Literal["text"] = ..., *, resume: Optional[bool] = ...
+    ) -> str: ...
 
     @overload
-    async def read(self, path: Path, format: Literal["bytes"]) -> bytes: ...
+    async def read(self, path: Path, format: Literal["bytes"], *, resume: Optional[bool] = ...) -> bytes: ...
 
-    async def read(self, path: Path, format: str = "text") -> Union[str, bytes]:
+    async def read(
+        self, path: Path, format: str = "text", *, resume: Optional[bool] = None
+    ) -> Union[str, bytes]:
         """A whole file, as text or with ``format="bytes"``.
 
         Raises :class:`SandboxFileNotFoundError`, which is a FileNotFoundError.
         """
-        data = await self._client.read_file(self._session(), path)
+        data = await self._client.read_file(self._session(), path, resume=resume)
         return data if format == "bytes" else data.decode("utf-8", "replace")
 
     async def write(
-        self, path: Path, data: Data, *, mode: Optional[int] = None, create_dirs: bool = True
+        self,
+        path: Path,
+        data: Data,
+        *,
+        mode: Optional[int] = None,
+        create_dirs: bool = True,
+        resume: Optional[bool] = None,
     ) -> WriteInfo:
         """Puts a file in place; directories above it are made."""
         return await self._client.write_file(
-            self._session(), path, whole(data), mode=mode, create_dirs=create_dirs
+            self._session(), path, whole(data), mode=mode, create_dirs=create_dirs, resume=resume
         )
 
-    async def list(self, path: Optional[Path] = None) -> Directory:
+    async def list(self, path: Optional[Path] = None, *, resume: Optional[bool] = None) -> Directory:
         """What is in a directory."""
-        return await self._client.list_files(self._session(), path)
+        return await self._client.list_files(self._session(), path, resume=resume)
 
     async def exists(self, path: Path) -> bool:
-        """Whether there is something at a path. The session has to run."""
+        """Whether there is something at a path."""
         return (await self._run(["test", "-e", str(path)], check=False)).ok
 
     async def make_dir(self, path: Path) -> None:
-        """Makes a directory and those above it. The session has to run."""
+        """Makes a directory and those above it."""
         await self._run(["mkdir", "-p", "--", str(path)])
 
     async def remove(self, path: Path) -> None:
-        """Removes a file, or a directory with all that is in it. The session has to run."""
+        """Removes a file, or a directory with all that is in it."""
         await self._run(["rm", "-rf", "--", str(path)])
 
     async def rename(self, old: Path, new: Path) -> None:
-        """Moves a file or directory. The session has to run."""
+        """Moves a file or directory."""
         await self._run(["mv", "--", str(old), str(new)])
 
     async def _run(self, cmd: Sequence[str], check: bool = True) -> CommandResult:
@@ -344,6 +367,8 @@ class AsyncPty:
         envs: Optional[Mapping[str, str]] = None,
         timeout: Optional[float] = None,
         cmd: Union[str, Sequence[str]] = (),
+        *,
+        resume: Optional[bool] = None,
     ) -> AsyncPtyHandle:
         """Starts a program on a terminal of its own: the shell, if none is named. It ends when the handle is
         closed.
@@ -358,6 +383,7 @@ class AsyncPty:
             stdin=True,
             tty=size,
             timeout=timeout,
+            resume=resume,
         )
         return self._kept(AsyncPtyHandle(self._client, stream, on_data))
 
@@ -370,6 +396,8 @@ class AsyncPty:
         read_only: bool = False,
         scrollback: int = 0,
         agent: Optional[str] = None,
+        *,
+        resume: Optional[bool] = None,
     ) -> AsyncPtyHandle:
         """Attaches to a named terminal, as ``abx attach`` does: it is opened if it is not there, and stays
         when left.
@@ -383,6 +411,7 @@ class AsyncPty:
             read_only=read_only,
             scrollback=scrollback,
             agent=agent,
+            resume=resume,
         )
         return self._kept(AsyncPtyHandle(self._client, stream, on_data))
 
@@ -467,9 +496,11 @@ class AsyncSandbox(AsyncClosing):
         """Freezes it with its memory."""
         self._row = await self._client.pause(self._key())
 
-    async def resume(self, snapshot: Optional[str] = None) -> None:
-        """Brings it back; ``snapshot`` goes back to that one."""
-        self._row = await self._client.resume(self._key(), snapshot=snapshot)
+    async def resume(self, snapshot: Optional[str] = None, *, discard: bool = False) -> None:
+        """Brings it back; ``snapshot`` goes back to that one, after saving what it replaces unless that is to
+        be discarded. ``session.warnings`` says in what it is not as it was saved.
+        """
+        self._row = await self._client.resume(self._key(), snapshot=snapshot, discard=discard)
 
     async def save(
         self,
@@ -477,10 +508,17 @@ class AsyncSandbox(AsyncClosing):
         note: Optional[str] = None,
         keep_running: bool = False,
         on_progress: Optional[Callable[[Progress], None]] = None,
+        *,
+        timeout: Optional[float] = None,
     ) -> Saved:
-        """Takes a snapshot."""
+        """Takes a snapshot, for which the engine may take ``timeout`` seconds."""
         saved = await self._client.save(
-            self._key(), snapshot=snapshot, note=note, keep_running=keep_running, on_progress=on_progress
+            self._key(),
+            snapshot=snapshot,
+            note=note,
+            keep_running=keep_running,
+            timeout=timeout,
+            on_progress=on_progress,
         )
         self._row = saved.session
         return saved
@@ -489,10 +527,14 @@ class AsyncSandbox(AsyncClosing):
         """Starts a new session with these files."""
         return AsyncSandbox(self._client, await self._client.fork(self._key(), new_name, snapshot=snapshot))
 
-    async def kill(self, keep_snapshots: bool = False) -> bool:
-        """Removes the session, its files and snapshots; False where it is gone already."""
+    async def kill(self, keep_snapshots: bool = False, *, forget: bool = False) -> bool:
+        """Removes the session, its files and snapshots; False where it is gone already. With ``forget`` also
+        one whose engine is another than the one that answers.
+        """
         try:
-            gone: Deleted = await self._client.delete(self._key(), keep_snapshots=keep_snapshots)
+            gone: Deleted = await self._client.delete(
+                self._key(), keep_snapshots=keep_snapshots, forget=forget
+            )
         except SessionNotFoundError:
             return False
         return bool(gone.name)

@@ -121,6 +121,9 @@ class AsyncSessionManager(AsyncClosing):
         agent: Optional[str] = None,
         image: Optional[str] = None,
         idle: Optional[float] = None,
+        idle_action: Optional[str] = None,
+        on_boot: Optional[str] = None,
+        keep: Optional[int] = None,
         workspace: Optional[MountLike] = None,
         mounts: Sequence[MountLike] = (),
         ports: Sequence[PortLike] = (),
@@ -130,7 +133,7 @@ class AsyncSessionManager(AsyncClosing):
         on_progress: Optional[OnProgress] = None,
     ) -> AsyncSandbox:
         """Starts a session. ``timeout`` is in seconds, 0 for never, 600 if not told otherwise: it is stopped
-        then, and keeps its files.
+        then, and keeps its files. What else it takes is as :meth:`AsyncClient.start` has it.
 
         Raises :class:`SessionAlreadyExistsError`.
         """
@@ -143,6 +146,9 @@ class AsyncSessionManager(AsyncClosing):
             agent=agent,
             image=image,
             idle=idle,
+            idle_action=idle_action,
+            on_boot=on_boot,
+            keep=keep,
             workspace=workspace,
             mounts=mounts,
             ports=ports,
@@ -154,13 +160,21 @@ class AsyncSessionManager(AsyncClosing):
         await self._note(session)
         return AsyncSandbox(self.client, session)
 
-    async def connect(self, name: str, timeout: Optional[float] = None) -> AsyncSandbox:
+    async def connect(
+        self,
+        name: str,
+        timeout: Optional[float] = None,
+        *,
+        resume: Optional[bool] = None,
+        on_progress: Optional[OnProgress] = None,
+    ) -> AsyncSandbox:
         """A session that is there, resumed if it does not run.
 
-        Raises :class:`SessionNotFoundError`.
+        Raises :class:`SessionNotFoundError`, and with ``resume=False`` :class:`WrongStateError` where it does
+        not run.
         """
         await self._known(name)
-        session = await self.client.connect(name)
+        session = await self.client.connect(name, resume=resume, on_progress=on_progress)
         if timeout is not None:
             session = await self.client.update(name, timeout=timeout)
         await self._note(session)

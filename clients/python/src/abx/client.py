@@ -56,6 +56,10 @@ class Client(Closing):
     The daemon is started where none listens, unless ``autostart`` is off. ``home`` and ``socket`` are those
     of ``abx --home`` and ``--socket``; ``program`` is the program ``abx`` if it is not on PATH. ``timeout``
     limits how long any call, and what opens a stream, may wait for its answer, in seconds.
+
+    What needs a session that runs resumes one that does not. ``resume=False`` has that refused with
+    :class:`WrongStateError`, or files read and written as they lie, and None is what the daemon's
+    configuration says.
     """
 
     def __init__(
@@ -101,6 +105,9 @@ class Client(Closing):
         engine: Optional[str] = None,
         timeout: Optional[float] = None,
         idle: Optional[float] = None,
+        idle_action: Optional[str] = None,
+        on_boot: Optional[str] = None,
+        keep: Optional[int] = None,
         env: Optional[Mapping[str, str]] = None,
         metadata: Optional[Mapping[str, str]] = None,
         workspace: Optional[MountLike] = None,
@@ -114,6 +121,10 @@ class Client(Closing):
     ) -> Session:
         """Starts a session. ``timeout`` and ``idle`` are seconds, 0 for never.
 
+        ``idle_action`` is what is done when it was idle for so long: ``stop``, ``pause`` or ``save``.
+        ``on_boot`` is what becomes of it after its engine went: ``resume`` or ``stopped``. ``keep`` is how
+        many snapshots stay when it is saved, 0 for all: older ones without a note are deleted.
+
         Raises :class:`SessionAlreadyExistsError`, unless ``reuse``.
         """
         return self._do(
@@ -125,6 +136,9 @@ class Client(Closing):
                 engine=engine,
                 timeout=timeout,
                 idle=idle,
+                idle_action=idle_action,
+                on_boot=on_boot,
+                keep=keep,
                 env=env,
                 metadata=metadata,
                 workspace=workspace,
@@ -158,26 +172,49 @@ class Client(Closing):
         snapshot: Optional[str] = None,
         note: Optional[str] = None,
         keep_running: bool = False,
+        timeout: Optional[float] = None,
         on_progress: Optional[OnProgress] = None,
     ) -> Saved:
-        """Stops a session and takes a snapshot; with ``keep_running`` under a short pause."""
+        """Stops a session and takes a snapshot; with ``keep_running`` under a short pause.
+
+        ``timeout`` is how long the engine may take over it, 1 second to a day: past it the save is given up
+        with :class:`EngineTimeoutError`.
+        """
         op = _calls.operation() if on_progress else None
-        return self._do(_calls.save(name, snapshot, note, keep_running, op), on_progress)
+        return self._do(_calls.save(name, snapshot, note, keep_running, timeout, op), on_progress)
 
     def resume(
-        self, name: str, *, snapshot: Optional[str] = None, on_progress: Optional[OnProgress] = None
+        self,
+        name: str,
+        *,
+        snapshot: Optional[str] = None,
+        discard: bool = False,
+        on_progress: Optional[OnProgress] = None,
     ) -> Session:
-        """Brings a session back; ``snapshot`` goes back to that one."""
+        """Brings a session back; ``snapshot`` goes back to that one, after saving what it replaces.
+
+        With ``discard`` that is not saved: what no snapshot holds is lost.
+        """
         op = _calls.operation() if on_progress else None
-        return self._do(_calls.verb("session.resume", name, snapshot=snapshot, op=op), on_progress)
+        return self._do(
+            _calls.verb("session.resume", name, snapshot=snapshot, discard=discard or None, op=op),
+            on_progress,
+        )
 
-    def delete(self, name: str, *, keep_snapshots: bool = False) -> Deleted:
-        """Removes a session with its files, and its snapshots unless they are to be kept."""
-        return self._do(_calls.delete(name, keep_snapshots))
+    def delete(self, name: str, *, keep_snapshots: bool = False, forget: bool = False) -> Deleted:
+        """Removes a session with its files, and its snapshots unless they are to be kept.
 
-    def connect(self, name: str) -> Session:
-        """Resumes a session if it does not run."""
-        return self._do(_calls.verb("session.connect", name))
+        With ``forget`` also one that is on another engine than the one that answers: what is there stays
+        there, and comes back as a session when that engine is used again.
+        """
+        return self._do(_calls.delete(name, keep_snapshots, forget))
+
+    def connect(
+        self, name: str, *, resume: Optional[bool] = None, on_progress: Optional[OnProgress] = None
+    ) -> Session:
+        """Resumes a session if it does not run, and notes that somebody came."""
+        op = _calls.operation() if on_progress else None
+        return self._do(_calls.verb("session.connect", name, resume=resume, op=op), on_progress)
 
     def pause(self, name: str) -> Session:
         """Freezes a session with its memory."""
@@ -219,10 +256,15 @@ class Client(Closing):
         *,
         timeout: Optional[float] = None,
         idle: Optional[float] = None,
+        idle_action: Optional[str] = None,
+        on_boot: Optional[str] = None,
+        keep: Optional[int] = None,
         metadata: Optional[Mapping[str, Optional[str]]] = None,
     ) -> Session:
-        """Changes timeout, idle time (seconds, 0 for never) or metadata, where None removes a key."""
-        return self._do(_calls.update(name, timeout, idle, metadata))
+        """Changes timeout and idle time (seconds, 0 for never), what goes with them as in :meth:`start`, or
+        metadata, where None removes a key.
+        """
+        return self._do(_calls.update(name, timeout, idle, idle_action, on_boot, keep, metadata))
 
     def snapshots(self, name: Optional[str] = None) -> List[Snapshot]:
         """Snapshots, newest first: of one session, or all."""
@@ -247,6 +289,7 @@ class Client(Closing):
         on_stdout: Optional[OnText] = None,
         on_stderr: Optional[OnText] = None,
         check: bool = False,
+        resume: Optional[bool] = None,
     ) -> CommandResult:
         """Runs a command to its end. A list is program and arguments, text a script of the sandbox's shell.
 
@@ -262,6 +305,7 @@ class Client(Closing):
             user=user,
             stdin=input is not None,
             timeout=timeout,
+            resume=resume,
         )
         with stream:
             if input is not None:
@@ -281,6 +325,7 @@ class Client(Closing):
         tty: Optional[PtySize] = None,
         timeout: Optional[float] = None,
         key: Optional[str] = None,
+        resume: Optional[bool] = None,
     ) -> ExecStream:
         """Starts a command and gives its bytes, in both directions."""
         return self.open_stream(
@@ -295,6 +340,7 @@ class Client(Closing):
                 timeout_ms=_calls.seconds(timeout),
                 # A start whose answer was lost is asked for again, and is not made twice.
                 key=key or _calls.operation(),
+                resume=resume,
             )
         )
 
@@ -306,14 +352,26 @@ class Client(Closing):
         env: Optional[Mapping[str, str]] = None,
         cwd: Optional[str] = None,
         user: Optional[str] = None,
+        input: Optional[str] = None,
         timeout: Optional[float] = None,
         key: Optional[str] = None,
+        resume: Optional[bool] = None,
     ) -> ExecInfo:
         """Starts a command that goes on without its caller; asking again with the same ``key`` gives the same
-        one.
+        one. ``input`` is all that it gets, or it has none.
         """
         return self._do(
-            _calls.exec_start(session, _calls.argv(cmd), env, cwd, user, timeout, key or _calls.operation())
+            _calls.exec_start(
+                session,
+                _calls.argv(cmd),
+                env,
+                cwd,
+                user,
+                input,
+                timeout,
+                key or _calls.operation(),
+                resume,
+            )
         )
 
     def exec_follow(self, session: str, id: str, *, stdout_from: int = 0, stderr_from: int = 0) -> ExecStream:
@@ -345,6 +403,7 @@ class Client(Closing):
         read_only: bool = False,
         scrollback: int = 0,
         agent: Optional[str] = None,
+        resume: Optional[bool] = None,
     ) -> ExecStream:
         """Attaches to a terminal of a session, which is opened if it is not there; closing the stream
         detaches.
@@ -365,6 +424,7 @@ class Client(Closing):
                 read_only=read_only,
                 scrollback=scrollback,
                 agent=agent,
+                resume=resume,
             )
         )
 
@@ -386,13 +446,13 @@ class Client(Closing):
 
     # Files
 
-    def read_file(self, session: str, path: Path) -> bytes:
+    def read_file(self, session: str, path: Path, *, resume: Optional[bool] = None) -> bytes:
         """The whole of a file."""
-        data, more = self._do(_calls.file_read(session, path))
+        data, more = self._do(_calls.file_read(session, path, resume))
         if not more:
             return data
         # One copy sees one state of the file, where pages could be of several.
-        with self.open_stream(copy_out(session, path)) as stream:
+        with self.open_stream(copy_out(session, path, resume)) as stream:
             return unpack(b"".join(chunk for _, chunk in stream), path)
 
     def write_file(
@@ -403,27 +463,31 @@ class Client(Closing):
         *,
         mode: Optional[int] = None,
         create_dirs: bool = True,
+        resume: Optional[bool] = None,
     ) -> WriteInfo:
         """Puts a file into a sandbox, in the place of one that is there."""
         content = data.encode("utf-8") if isinstance(data, str) else data
         if len(content) <= _calls.MAX_WRITE_BYTES:
-            return self._do(_calls.file_write(session, path, content, mode, create_dirs))
+            return self._do(_calls.file_write(session, path, content, mode, create_dirs, resume))
         # An empty one first: it makes the directories, keeps or sets the mode, and tells where links lead.
-        made = self._do(_calls.file_write(session, path, b"", mode, create_dirs))
-        mode = self._mode(session, made.path) if mode is None else mode
-        with self.open_stream(copy_in(session, made.path)) as stream:
+        made = self._do(_calls.file_write(session, path, b"", mode, create_dirs, resume))
+        mode = self._mode(session, made.path, resume) if mode is None else mode
+        with self.open_stream(copy_in(session, made.path, resume)) as stream:
             stream.write(pack(stream.copy, content, mode))
             stream.end_input()
             finished(stream.wait())
         return WriteInfo(made.path, len(content))
 
-    def list_files(self, session: str, path: Optional[Path] = None) -> Directory:
+    def list_files(
+        self, session: str, path: Optional[Path] = None, *, resume: Optional[bool] = None
+    ) -> Directory:
         """What is in a directory; where commands run, if none is named."""
-        return self._do(_calls.file_list(session, path))
+        return self._do(_calls.file_list(session, path, resume))
 
-    def _mode(self, session: str, path: str) -> int:
+    def _mode(self, session: str, path: str, resume: Optional[bool]) -> int:
         directory, name = os.path.split(path)
-        found = [entry.mode for entry in self.list_files(session, directory) if entry.name == name]
+        listed = self.list_files(session, directory, resume=resume)
+        found = [entry.mode for entry in listed if entry.name == name]
         return found[0] if found else 0o644
 
     # Events

@@ -292,6 +292,16 @@ _OF_OURS = (
     "snapshots",
     "attention",
     "attention_note",
+    "attention_at",
+    "idle_ms",
+    "idle_action",
+    "idle_since",
+    "idle_at",
+    "busy",
+    "on_boot",
+    "keep",
+    "runtime",
+    "warnings",
     "revision",
 )
 

@@ -164,9 +164,10 @@ class Session:
     env: Mapping[str, str]
     metadata: Mapping[str, str]
     revision: int
-    #: ``working``, ``waiting``, ``idle`` or ``done``, where the daemon tells.
+    #: ``working``, ``waiting``, ``idle`` or ``done``, where the daemon tells, and since when.
     attention: Optional[str]
     attention_note: Optional[str]
+    attention_at: Optional[datetime]
     #: ``stop``, ``pause`` or ``save``: what is done when it was idle for long enough.
     idle_action: Optional[str]
     #: Since when its idle time counts, and when something will be done; None while it does not count.
@@ -174,6 +175,15 @@ class Session:
     idle_at: Optional[datetime]
     #: Why it does not: ``exec``, ``terminal``, ``client``, ``cpu``.
     busy: Sequence[str]
+    #: ``resume`` or ``stopped``: what becomes of it after its engine went; None as the configuration says.
+    on_boot: Optional[str]
+    #: How many snapshots stay when it is saved: older ones without a note are deleted. None for all.
+    keep: Optional[int]
+    #: What runs its commands: ``init``, in the sandbox, or ``engine``; None where the daemon runs none.
+    runtime: Optional[str]
+    #: In what it is not as its snapshot was saved, such as a mount that is another. Told by what made its
+    #: sandbox from a snapshot, and not afterwards.
+    warnings: Sequence[str]
     #: Everything that the daemon said.
     raw: Mapping[str, Any] = field(repr=False, compare=False)
 
@@ -215,10 +225,15 @@ class Session:
             revision=int(data.get("revision") or 0),
             attention=_text(data, "attention"),
             attention_note=_text(data, "attention_note"),
+            attention_at=_time(data, "attention_at"),
             idle_action=_text(data, "idle_action"),
             idle_since=_time(data, "idle_since"),
             idle_at=_time(data, "idle_at"),
             busy=[str(why) for why in data.get("busy") or []],
+            on_boot=_text(data, "on_boot"),
+            keep=data.get("keep"),
+            runtime=_text(data, "runtime"),
+            warnings=[str(warning) for warning in data.get("warnings") or []],
             raw=dict(data),
         )
 
@@ -233,7 +248,12 @@ class Snapshot:
     created_at: datetime
     note: Optional[str]
     parent: Optional[str]
+    #: Of the whole image.
     size_bytes: int
+    #: What of that is its own, and not shared with what it was taken on; None where that is not known.
+    own_bytes: Optional[int]
+    #: Who asked for it: ``client`` and ``pid``, with ``abxd`` for one that the daemon took by itself.
+    creator: Optional[Mapping[str, Any]]
     #: What it does not hold: ``kind`` and ``target`` each.
     excluded: Sequence[Mapping[str, str]]
     raw: Mapping[str, Any] = field(repr=False, compare=False)
@@ -249,6 +269,8 @@ class Snapshot:
             note=_text(data, "note"),
             parent=_text(data, "parent"),
             size_bytes=int(data.get("size_bytes") or 0),
+            own_bytes=data.get("own_bytes"),
+            creator=data.get("creator"),
             excluded=[_texts(entry) for entry in data.get("excluded") or []],
             raw=dict(data),
         )
@@ -260,6 +282,17 @@ class Saved:
 
     session: Session
     snapshot: Snapshot
+    #: Snapshots that were deleted for it, since the session keeps only so many.
+    pruned: Sequence[str] = ()
+
+    @classmethod
+    def from_wire(cls, data: Mapping[str, Any]) -> "Saved":
+        """As the daemon gives it."""
+        return cls(
+            session=Session.from_wire(data["session"]),
+            snapshot=Snapshot.from_wire(data["snapshot"]),
+            pruned=[str(name) for name in data.get("pruned") or []],
+        )
 
 
 @dataclass(frozen=True)
@@ -514,6 +547,8 @@ class DaemonInfo:
     sessions: int
     engines: Sequence[Mapping[str, Any]]
     notices: Sequence[str]
+    #: ``name``, ``value`` and ``source`` each.
+    settings: Sequence[Mapping[str, Any]]
     raw: Mapping[str, Any] = field(repr=False, compare=False)
 
     @classmethod
@@ -529,5 +564,6 @@ class DaemonInfo:
             sessions=int(data.get("sessions") or 0),
             engines=list(data.get("engines") or []),
             notices=[str(notice) for notice in data.get("notices") or []],
+            settings=list(data.get("settings") or []),
             raw=dict(data),
         )

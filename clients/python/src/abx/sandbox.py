@@ -114,6 +114,8 @@ class Commands:
         stdin: Union[str, bytes, bool, None] = ...,
         timeout: Optional[float] = ...,
         check: bool = ...,
+        *,
+        resume: Optional[bool] = ...,
     ) -> CommandResult: ...
 
     @overload
@@ -129,6 +131,8 @@ class Commands:
         stdin: Union[str, bytes, bool, None] = ...,
         timeout: Optional[float] = ...,
         check: bool = ...,
+        *,
+        resume: Optional[bool] = ...,
     ) -> CommandHandle: ...
 
     @overload
@@ -144,6 +148,8 @@ class Commands:
         stdin: Union[str, bytes, bool, None] = ...,
         timeout: Optional[float] = ...,
         check: bool = ...,
+        *,
+        resume: Optional[bool] = ...,
     ) -> Union[CommandResult, CommandHandle]: ...
 
     def run(
@@ -158,16 +164,18 @@ class Commands:
         stdin: Union[str, bytes, bool, None] = None,
         timeout: Optional[float] = None,
         check: bool = False,
+        *,
+        resume: Optional[bool] = None,
     ) -> Union[CommandResult, CommandHandle]:
         """Runs a command to its end, or starts it with ``background=True``.
 
         ``stdin`` is its input; True, in the background, for input that is sent later. ``timeout`` is in
         seconds; the code is then 124. Raises :class:`CommandExitError` with ``check``, where it ends with
-        another code than 0.
+        another code than 0. A sandbox that does not run is resumed, unless ``resume`` is False.
         """
         session = self._session()
         if background:
-            return self._start(session, cmd, envs, user, cwd, stdin, timeout)
+            return self._start(session, cmd, envs, user, cwd, stdin, timeout, resume)
         return self._client.run(
             session,
             cmd,
@@ -179,6 +187,7 @@ class Commands:
             on_stdout=on_stdout,
             on_stderr=on_stderr,
             check=check,
+            resume=resume,
         )
 
     def list(self) -> List[ExecInfo]:
@@ -202,11 +211,16 @@ class Commands:
         cwd: Optional[str],
         stdin: Union[str, bytes, bool, None],
         timeout: Optional[float],
+        resume: Optional[bool],
     ) -> CommandHandle:
         if stdin is None or stdin is False:
-            started = self._client.exec_start(session, cmd, env=envs, cwd=cwd, user=user, timeout=timeout)
+            started = self._client.exec_start(
+                session, cmd, env=envs, cwd=cwd, user=user, timeout=timeout, resume=resume
+            )
             return CommandHandle(self._client, session, started.id)
-        stream = self._client.exec(session, cmd, env=envs, cwd=cwd, user=user, stdin=True, timeout=timeout)
+        stream = self._client.exec(
+            session, cmd, env=envs, cwd=cwd, user=user, stdin=True, timeout=timeout, resume=resume
+        )
         handle = CommandHandle(self._client, session, stream.id, stream)
         if not isinstance(stdin, bool):
             handle.send_stdin(stdin)
@@ -215,50 +229,61 @@ class Commands:
 
 
 class Files:
-    """Files of a sandbox, whether it runs or not. Relative paths count from where commands run."""
+    """Files of a sandbox. Relative paths count from where commands run.
+
+    One that does not run is resumed first; with ``resume=False`` its files are read and written as they lie.
+    """
 
     def __init__(self, client: Client, session: Callable[[], str]) -> None:
         self._client = client
         self._session = session
 
     @overload
-    def read(self, path: Path, format: Literal["text"] = ...) -> str: ...
+    def read(self, path: Path, format: Literal["text"] = ..., *, resume: Optional[bool] = ...) -> str: ...
 
     @overload
-    def read(self, path: Path, format: Literal["bytes"]) -> bytes: ...
+    def read(self, path: Path, format: Literal["bytes"], *, resume: Optional[bool] = ...) -> bytes: ...
 
-    def read(self, path: Path, format: str = "text") -> Union[str, bytes]:
+    def read(self, path: Path, format: str = "text", *, resume: Optional[bool] = None) -> Union[str, bytes]:
         """A whole file, as text or with ``format="bytes"``.
 
         Raises :class:`SandboxFileNotFoundError`, which is a FileNotFoundError.
         """
-        data = self._client.read_file(self._session(), path)
+        data = self._client.read_file(self._session(), path, resume=resume)
         return data if format == "bytes" else data.decode("utf-8", "replace")
 
     def write(
-        self, path: Path, data: Data, *, mode: Optional[int] = None, create_dirs: bool = True
+        self,
+        path: Path,
+        data: Data,
+        *,
+        mode: Optional[int] = None,
+        create_dirs: bool = True,
+        resume: Optional[bool] = None,
     ) -> WriteInfo:
         """Puts a file in place; directories above it are made."""
-        return self._client.write_file(self._session(), path, whole(data), mode=mode, create_dirs=create_dirs)
+        return self._client.write_file(
+            self._session(), path, whole(data), mode=mode, create_dirs=create_dirs, resume=resume
+        )
 
-    def list(self, path: Optional[Path] = None) -> Directory:
+    def list(self, path: Optional[Path] = None, *, resume: Optional[bool] = None) -> Directory:
         """What is in a directory."""
-        return self._client.list_files(self._session(), path)
+        return self._client.list_files(self._session(), path, resume=resume)
 
     def exists(self, path: Path) -> bool:
-        """Whether there is something at a path. The session has to run."""
+        """Whether there is something at a path."""
         return self._run(["test", "-e", str(path)], check=False).ok
 
     def make_dir(self, path: Path) -> None:
-        """Makes a directory and those above it. The session has to run."""
+        """Makes a directory and those above it."""
         self._run(["mkdir", "-p", "--", str(path)])
 
     def remove(self, path: Path) -> None:
-        """Removes a file, or a directory with all that is in it. The session has to run."""
+        """Removes a file, or a directory with all that is in it."""
         self._run(["rm", "-rf", "--", str(path)])
 
     def rename(self, old: Path, new: Path) -> None:
-        """Moves a file or directory. The session has to run."""
+        """Moves a file or directory."""
         self._run(["mv", "--", str(old), str(new)])
 
     def _run(self, cmd: Sequence[str], check: bool = True) -> CommandResult:
@@ -331,6 +356,8 @@ class Pty:
         envs: Optional[Mapping[str, str]] = None,
         timeout: Optional[float] = None,
         cmd: Union[str, Sequence[str]] = (),
+        *,
+        resume: Optional[bool] = None,
     ) -> PtyHandle:
         """Starts a program on a terminal of its own: the shell, if none is named. It ends when the handle is
         closed.
@@ -345,6 +372,7 @@ class Pty:
             stdin=True,
             tty=size,
             timeout=timeout,
+            resume=resume,
         )
         return self._kept(PtyHandle(self._client, stream, on_data))
 
@@ -357,6 +385,8 @@ class Pty:
         read_only: bool = False,
         scrollback: int = 0,
         agent: Optional[str] = None,
+        *,
+        resume: Optional[bool] = None,
     ) -> PtyHandle:
         """Attaches to a named terminal, as ``abx attach`` does: it is opened if it is not there, and stays
         when left.
@@ -370,6 +400,7 @@ class Pty:
             read_only=read_only,
             scrollback=scrollback,
             agent=agent,
+            resume=resume,
         )
         return self._kept(PtyHandle(self._client, stream, on_data))
 
@@ -454,9 +485,11 @@ class Sandbox(Closing):
         """Freezes it with its memory."""
         self._row = self._client.pause(self._key())
 
-    def resume(self, snapshot: Optional[str] = None) -> None:
-        """Brings it back; ``snapshot`` goes back to that one."""
-        self._row = self._client.resume(self._key(), snapshot=snapshot)
+    def resume(self, snapshot: Optional[str] = None, *, discard: bool = False) -> None:
+        """Brings it back; ``snapshot`` goes back to that one, after saving what it replaces unless that is to
+        be discarded. ``session.warnings`` says in what it is not as it was saved.
+        """
+        self._row = self._client.resume(self._key(), snapshot=snapshot, discard=discard)
 
     def save(
         self,
@@ -464,10 +497,17 @@ class Sandbox(Closing):
         note: Optional[str] = None,
         keep_running: bool = False,
         on_progress: Optional[Callable[[Progress], None]] = None,
+        *,
+        timeout: Optional[float] = None,
     ) -> Saved:
-        """Takes a snapshot."""
+        """Takes a snapshot, for which the engine may take ``timeout`` seconds."""
         saved = self._client.save(
-            self._key(), snapshot=snapshot, note=note, keep_running=keep_running, on_progress=on_progress
+            self._key(),
+            snapshot=snapshot,
+            note=note,
+            keep_running=keep_running,
+            timeout=timeout,
+            on_progress=on_progress,
         )
         self._row = saved.session
         return saved
@@ -476,10 +516,12 @@ class Sandbox(Closing):
         """Starts a new session with these files."""
         return Sandbox(self._client, self._client.fork(self._key(), new_name, snapshot=snapshot))
 
-    def kill(self, keep_snapshots: bool = False) -> bool:
-        """Removes the session, its files and snapshots; False where it is gone already."""
+    def kill(self, keep_snapshots: bool = False, *, forget: bool = False) -> bool:
+        """Removes the session, its files and snapshots; False where it is gone already. With ``forget`` also
+        one whose engine is another than the one that answers.
+        """
         try:
-            gone: Deleted = self._client.delete(self._key(), keep_snapshots=keep_snapshots)
+            gone: Deleted = self._client.delete(self._key(), keep_snapshots=keep_snapshots, forget=forget)
         except SessionNotFoundError:
             return False
         return bool(gone.name)

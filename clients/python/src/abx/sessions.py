@@ -167,6 +167,9 @@ class SessionManager(Closing):
         agent: Optional[str] = None,
         image: Optional[str] = None,
         idle: Optional[float] = None,
+        idle_action: Optional[str] = None,
+        on_boot: Optional[str] = None,
+        keep: Optional[int] = None,
         workspace: Optional[MountLike] = None,
         mounts: Sequence[MountLike] = (),
         ports: Sequence[PortLike] = (),
@@ -176,7 +179,7 @@ class SessionManager(Closing):
         on_progress: Optional[OnProgress] = None,
     ) -> Sandbox:
         """Starts a session. ``timeout`` is in seconds, 0 for never, 600 if not told otherwise: it is stopped
-        then, and keeps its files.
+        then, and keeps its files. What else it takes is as :meth:`Client.start` has it.
 
         Raises :class:`SessionAlreadyExistsError`.
         """
@@ -189,6 +192,9 @@ class SessionManager(Closing):
             agent=agent,
             image=image,
             idle=idle,
+            idle_action=idle_action,
+            on_boot=on_boot,
+            keep=keep,
             workspace=workspace,
             mounts=mounts,
             ports=ports,
@@ -200,13 +206,21 @@ class SessionManager(Closing):
         self._note(session)
         return Sandbox(self.client, session)
 
-    def connect(self, name: str, timeout: Optional[float] = None) -> Sandbox:
+    def connect(
+        self,
+        name: str,
+        timeout: Optional[float] = None,
+        *,
+        resume: Optional[bool] = None,
+        on_progress: Optional[OnProgress] = None,
+    ) -> Sandbox:
         """A session that is there, resumed if it does not run.
 
-        Raises :class:`SessionNotFoundError`.
+        Raises :class:`SessionNotFoundError`, and with ``resume=False`` :class:`WrongStateError` where it does
+        not run.
         """
         self._known(name)
-        session = self.client.connect(name)
+        session = self.client.connect(name, resume=resume, on_progress=on_progress)
         if timeout is not None:
             session = self.client.update(name, timeout=timeout)
         self._note(session)

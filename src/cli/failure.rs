@@ -241,7 +241,7 @@ pub(crate) fn exit_code(error: &WireError) -> u8 {
     }
     match error.kind() {
         Some(Kind::SessionNotFound | Kind::SnapshotNotFound | Kind::ExecNotFound) => NOT_FOUND,
-        Some(Kind::SessionExists | Kind::Busy | Kind::WrongState) => CONFLICT,
+        Some(Kind::SessionExists | Kind::Busy | Kind::StoreBusy | Kind::WrongState) => CONFLICT,
         Some(Kind::EngineUnavailable | Kind::EngineTimeout) => ENGINE,
         Some(Kind::InvalidName | Kind::InvalidParams) => USAGE,
         _ => FAILED,
@@ -342,7 +342,7 @@ mod tests {
     fn every_kind_has_its_exit_code() {
         let want = |kind: Kind| match kind.name() {
             "session_not_found" | "snapshot_not_found" | "exec_not_found" => 3,
-            "session_exists" | "busy" | "wrong_state" => 4,
+            "session_exists" | "busy" | "store_busy" | "wrong_state" => 4,
             "engine_unavailable" | "engine_timeout" => 5,
             "invalid_name" | "invalid_params" => 2,
             _ => 1,

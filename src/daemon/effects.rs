@@ -180,7 +180,8 @@ impl Driver {
                 let image = self.foundation(&snapshot, held).await?;
                 self.remember_base(&held.session, &snapshot.name).await?;
                 self.adopt_agent(&held.session, &snapshot).await?;
-                held.warnings = self.gaps(&held.session, &snapshot).await;
+                held.warnings = removed(&held.session, &snapshot).into_iter().collect();
+                held.warnings.extend(self.gaps(&held.session, &snapshot).await);
                 self.create_sandbox(held, &image).await?.id
             }
         };
@@ -273,6 +274,17 @@ impl Driver {
         let (key, value) = (base_key(session), snapshot.to_owned());
         Ok(self.0.store.write(move |tx| tx.set_meta(&key, &value)).await?)
     }
+}
+
+/// What is to be said of a sandbox that is made from a snapshot in place of one that somebody removed.
+fn removed(session: &Session, snapshot: &Snapshot) -> Option<String> {
+    (session.reason == Some(Reason::Removed)).then(|| {
+        format!(
+            "its container was removed outside abx: it is made from snapshot '{}' of {}, without what came after",
+            snapshot.name,
+            clock::rfc3339(snapshot.created_at)
+        )
+    })
 }
 
 /// The key under which the store keeps the snapshot that a session's files came from.

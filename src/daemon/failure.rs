@@ -220,7 +220,7 @@ impl From<EngineError> for Failure {
                 let place = place.filter(|place| *place != address);
                 let back = place.map_or_else(
                     || "let abx use that engine again (engine.address, DOCKER_HOST)".to_owned(),
-                    |place| format!("set engine.address or DOCKER_HOST to {place}, then: abx daemon restart"),
+                    |place| format!("set engine.address in config.toml to {place}, then: abx daemon restart"),
                 );
                 let name = quoted(&session);
                 Self::new(Kind::EngineUnavailable, text)

@@ -90,7 +90,9 @@ fn gap(one: &Excluded, mount: Option<&Mount>, now: Option<&str>) -> Option<Strin
     let target = &one.target;
     match (one.kind.as_str(), mount) {
         ("tmpfs", _) => Some(format!("tmpfs {target}: what was in it is gone")),
-        ("volume", None) => Some(format!("volume {target}: it is new, and what was in it is in no snapshot")),
+        ("volume", None) => {
+            Some(format!("volume {target}: it is new, or not mounted, and what was in it is in no snapshot"))
+        }
         (kind, None) => {
             Some(format!("{kind} {target}: it is not mounted, and what was in it is in no snapshot"))
         }
@@ -99,7 +101,8 @@ fn gap(one: &Excluded, mount: Option<&Mount>, now: Option<&str>) -> Option<Strin
         }
         (kind, Some(mount)) => {
             let (then, now) = (one.mark.as_deref()?, now?);
-            (then != now)
+            // Where nobody tells when it was made, one that is there may be the same.
+            (then != now && !then.is_empty() && !now.is_empty())
                 .then(|| format!("{kind} {target}: '{}' is another than when it was saved", mount.source))
         }
     }
@@ -128,9 +131,12 @@ mod tests {
             (marked("bind", Some("1")), None, None, Some("not mounted")),
             (marked("volume", Some("1")), Some(&volume), Some("1"), None),
             (marked("volume", Some("1")), Some(&volume), Some("2"), Some("is another")),
+            (marked("volume", Some("1")), Some(&volume), Some(""), None),
+            (marked("volume", Some("")), Some(&volume), Some("2"), None),
+            (marked("volume", Some("")), Some(&volume), None, Some("new and empty")),
             (marked("volume", Some("1")), Some(&volume), None, Some("new and empty")),
             (marked("volume", None), Some(&volume), None, None),
-            (marked("volume", None), None, None, Some("it is new")),
+            (marked("volume", None), None, None, Some("it is new, or not mounted")),
             (marked("tmpfs", None), None, None, Some("gone")),
         ];
         for (one, mount, now, want) in table {

@@ -164,7 +164,7 @@ impl Driver {
 
     async fn put_rebuilt(&self, container: &Observed) {
         let Some(row) = self.row_again(container) else { return };
-        let row = rebuild::used_now(row, clock::now());
+        let row = Session { sandbox_engine: self.engine_identity(), ..rebuild::used_now(row, clock::now()) };
         tracing::warn!(session = %row.name, "made a row again from its container's labels");
         let connects = (row.runtime == Runtime::Init).then(|| row.id.clone());
         match self.0.store.write(move |tx| rebuild::insert(tx, row, Source::Container)).await {

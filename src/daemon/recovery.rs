@@ -283,6 +283,7 @@ impl Driver {
         session.operation.is_some()
             || session.status == Status::Unknown
             || ours.len() > 1
+            || recorded.is_none() && ours.iter().any(|o| o.state != RunState::Created)
             || recorded.is_none() && session.sandbox_id.is_some() && session.external.is_none()
             || recorded.is_some_and(|o| {
                 o.name != session.sandbox || (here.is_some() && session.sandbox_engine != here)

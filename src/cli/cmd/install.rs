@@ -194,8 +194,19 @@ fn make_room(context: &Context) -> Result<Flock<File>, Failure> {
 pub(crate) fn uninstall(context: &Context) -> Result<u8, Failure> {
     let manager = manager();
     let dir = directory(&manager)?;
-    let files: Vec<PathBuf> =
-        manager.files.iter().map(|(name, _)| dir.join(name)).filter(|path| path.exists()).collect();
+    refuse_other_homes(context.connector.home())?;
+    let mut files = Vec::new();
+    for (name, text) in manager.files {
+        let path = dir.join(name);
+        match fs::read_to_string(&path) {
+            Ok(there) if there.lines().next() == text.lines().next() => files.push(path),
+            Ok(_) => {
+                let text = format!("{} is not what abx wrote, and stays", path.display());
+                return Err(Failure::refused(text).with_hint("remove it yourself if nothing needs it"));
+            }
+            Err(_) => {}
+        }
+    }
     if files.is_empty() {
         context.output.data("abxd is not installed.");
         return Ok(0);

@@ -45,7 +45,7 @@ async fn what_is_there_as_it_was_is_not_warned_of_and_what_is_gone_is() {
     saved(&world, &world.home.path().join("work")).await;
     let told = resumed(&world).await;
     let want = [
-        "volume /anonymous: it is new, and what was in it is in no snapshot",
+        "volume /anonymous: it is new, or not mounted, and what was in it is in no snapshot",
         "tmpfs /run/x: what was in it is gone",
     ];
     assert_eq!(told, want);
@@ -111,4 +111,19 @@ async fn a_fork_is_told_what_did_not_come_along() {
     assert_eq!(told[0], "these ran when it was saved and do not now: node, vim");
     assert!(told[1].starts_with("port 80/tcp: 8080 of the host is that of 'a', and "), "{told:?}");
     assert_eq!(told.len(), 2, "one that was free is free again: {told:?}");
+}
+
+#[tokio::test]
+async fn who_comes_back_from_a_snapshot_because_somebody_removed_the_container_is_told_so() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    world.save_running("a").await.expect("saves");
+    world.engine.vanish(&world.sandbox("a"));
+    world.driver.compare_all(false).await.expect("compares");
+    let told = resumed(&world).await;
+    assert!(told[0].starts_with("its container was removed outside abx: it is made from snapshot 'a-"), "{told:?}");
+    world.save("a").await.expect("saves");
+    world.engine.vanish(&world.sandbox("a"));
+    world.driver.compare_all(false).await.expect("compares");
+    assert_eq!(resumed(&world).await, [""; 0], "nothing came after the save");
 }

@@ -33,6 +33,23 @@ async fn what_happened_outside_shows() {
 }
 
 #[tokio::test]
+async fn a_row_that_knows_of_no_container_finds_its_own_again() {
+    let world = World::new();
+    for name in ["lost", "saved"] {
+        world.start(name).await.expect("starts");
+    }
+    world.save_running("saved").await.expect("saves");
+    let was = ["lost", "saved"].map(|name| world.row(name).sandbox_id.clone());
+    for (name, status) in [("lost", Status::Lost), ("saved", Status::Saved)] {
+        let change = move |s: &mut Session| (s.status, s.sandbox_id) = (status, None);
+        world.driver.0.store.update(&world.row(name).id.clone(), change).await.expect("a row");
+    }
+    world.driver.compare_all(false).await.expect("compares");
+    assert_eq!(["lost", "saved"].map(|name| world.status(name)), [Status::Running; 2]);
+    assert_eq!(["lost", "saved"].map(|name| world.row(name).sandbox_id.clone()), was);
+}
+
+#[tokio::test]
 async fn a_container_that_stopped_while_the_engine_was_away_says_so() {
     let world = World::new();
     world.start("a").await.expect("starts");

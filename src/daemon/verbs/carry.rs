@@ -3,7 +3,6 @@
 mod partial;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -170,14 +169,15 @@ impl Driver {
         let (this, Source { path, shown }) = (self.clone(), source);
         let unread = format!("read {shown}");
         let write = move |to: Sink| -> Result<Rows, Refusal> {
-            let file = File::open(path).map_err(|error| Failure::file(&unread, &error))?;
+            let file = partial::open(&path, &unread)?;
             bundle::pass(file, to, |index| Ok(this.decide(index, name, by)?))
         };
         let (report, text) = (report.clone(), format!("importing {shown}"));
         match give(&*self.0.engine, move |done| report.bytes(&text, done), write).await {
             Ok(rows) => Ok(rows),
             Err(Refusal::Said(failure)) => Err(*failure),
-            Err(Refusal::Garbled(error)) => Err(Failure::params(format!("cannot import {shown}: {error}"))),
+            Err(Refusal::Garbled(error)) => Err(Failure::params(format!("cannot import {shown}: {error}"))
+                .hint("it is not what abx snapshot export writes, or damaged: export it again")),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The disk on which the engine keeps its data, where that is this machine's, and the volumes there.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use nix::sys::statvfs::statvfs;
 use nix::sys::utsname::uname;
@@ -25,7 +26,8 @@ pub(super) async fn of(link: &Link) -> Result<Option<Disk>, EngineError> {
     Ok(looked.unwrap_or_default())
 }
 
-/// When a volume was made; none if it is not there.
+/// When a volume was made, where its directory is ours to look at, and else nothing; none if it is not there. What engines call
+/// its creation is the last change of its directory.
 pub(super) async fn volume_made(link: &Link, name: &str) -> Result<Option<String>, EngineError> {
     let name = name.to_owned();
     let found = link
@@ -33,7 +35,14 @@ pub(super) async fn volume_made(link: &Link, name: &str) -> Result<Option<String
             optional(client.docker.inspect_volume(&name).await)
         })
         .await?;
-    Ok(found.map(|volume| volume.created_at.map(|at| at.to_string()).unwrap_or_default()))
+    let (Some(volume), disk) = (found, of(link).await?) else { return Ok(None) };
+    let root = disk.map(|disk| disk.path).filter(|root| Path::new(&volume.mountpoint).starts_with(root));
+    if root.is_none() {
+        return Ok(Some(String::new()));
+    }
+    let born = tokio::task::spawn_blocking(move || std::fs::metadata(volume.mountpoint)?.created()).await;
+    let born = born.ok().and_then(Result::ok).and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
+    Ok(Some(born.map(|since| since.as_nanos().to_string()).unwrap_or_default()))
 }
 
 /// Whether an engine that says this of its machine is on ours: one in a virtual machine, or on another, has paths that are

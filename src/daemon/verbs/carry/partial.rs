@@ -25,9 +25,12 @@ pub(super) struct Partial {
 
 impl Partial {
     pub(super) fn create(path: PathBuf) -> Result<Self, Failure> {
-        if path.symlink_metadata().is_ok() {
-            return Err(Failure::params(format!("{} is there already", path.display()))
-                .hint(format!("choose another name, or: rm {}", quoted(&path.display().to_string()))));
+        if let Ok(there) = path.symlink_metadata() {
+            let hint = match there.is_file() {
+                true => format!("choose another name, or: rm {}", quoted(&path.display().to_string())),
+                false => "choose another name".to_owned(),
+            };
+            return Err(Failure::params(format!("{} is there already", path.display())).hint(hint));
         }
         let mut at = path.clone().into_os_string();
         at.push(PARTIAL);
@@ -76,4 +79,15 @@ impl Drop for Partial {
 
 pub(super) fn unwritten(path: &Path, error: &io::Error) -> Failure {
     Failure::file(&format!("write {}", path.display()), error)
+}
+
+/// Opens a file that is read to its end: nothing that waits for somebody who writes, as a pipe does.
+pub(super) fn open(path: &Path, doing: &str) -> Result<File, Failure> {
+    let file = File::options().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path);
+    let file = file.map_err(|error| Failure::file(doing, &error))?;
+    if file.metadata().is_ok_and(|file| file.is_file()) {
+        return Ok(file);
+    }
+    Err(Failure::params(format!("cannot {doing}: it is no file"))
+        .hint("abx snapshot import - takes the standard input"))
 }

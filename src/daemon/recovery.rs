@@ -55,10 +55,13 @@ impl Driver {
         if let Some(change) = settle(&held.session, seen(observed), restarted) {
             if change.status == Status::Paused
                 && held.session.status == Status::Running
-                && let Some(frozen) = observed.filter(|_| self.0.late.take(&held.session.id))
+                && let Some(frozen) = observed.filter(|_| self.0.late.expects(&held.session.id))
             {
                 tracing::info!(session = %held.session.name, "thawing what a save that was given up froze late");
-                return Ok(self.0.engine.unpause(&frozen.id).await?);
+                self.0.engine.unpause(&frozen.id).await?;
+                // Not before: where the thaw fails, the next comparison tries it again.
+                self.0.late.forget(&held.session.id);
+                return Ok(());
             }
             let (from, to) = (held.session.status.as_str(), change.status.as_str());
             tracing::info!(session = %held.session.name, from, to, reason = ?change.reason, "reality differs from the row");

@@ -1,8 +1,8 @@
 //! A home that is pointed to another engine.
 
 use super::*;
-use crate::daemon::driver::EngineState;
-use crate::engine::Engine;
+use crate::model::id::SnapshotId;
+use crate::model::session::{Operation, SnapshotState};
 use crate::proto::errors::Kind;
 
 /// An engine of this id. Those with ids of different lengths give no container and no image the same one.
@@ -17,21 +17,30 @@ fn engine(identity: &str) -> FakeEngine {
 }
 
 impl World {
-    /// Takes in what the engine is, and compares all with it, as the watcher does.
+    /// Compares all with the engine, as the watcher does.
     async fn look(&self) {
-        let about = self.engine.about().await.expect("answers");
-        self.driver.remember_place(&about).await;
-        self.driver.note_engine(EngineState { about: Some(about), problem: None }).await;
         self.driver.compare_all(true).await.expect("compares");
     }
 
     /// A second life on the same table and this engine.
     async fn moved(self, engine: &FakeEngine) -> Self {
-        self.driver.drain(tokio::time::Instant::now()).await;
-        let driver = open(engine, self.home.path(), "sessions.db");
-        let world = Self { driver, engine: engine.clone(), ..self };
+        let world = self.pointed_to(engine).await;
         world.look().await;
         world
+    }
+
+    /// As [`World::moved`], before anybody asked the engine who it is.
+    async fn pointed_to(self, engine: &FakeEngine) -> Self {
+        self.driver.drain(tokio::time::Instant::now()).await;
+        let driver = open(engine, self.home.path(), "sessions.db");
+        Self { driver, engine: engine.clone(), ..self }
+    }
+
+    fn snapshot_names(&self) -> Vec<String> {
+        let mut names: Vec<String> =
+            self.driver.0.store.snapshots(None).iter().map(|row| row.name.clone()).collect();
+        names.sort();
+        names
     }
 }
 
@@ -104,4 +113,59 @@ async fn a_session_of_another_engine_is_forgotten_only_where_that_is_said() {
     let world = world.moved(&one).await;
     assert_eq!(world.status("a"), Status::Running, "it is there again with its engine");
     assert_eq!(world.row("a").snapshots, 1);
+}
+
+#[tokio::test]
+async fn nothing_is_settled_on_an_engine_that_was_not_asked_who_it_is() {
+    let (one, two) = (engine("one"), engine("second"));
+    let world = World::new().moved(&one).await;
+    world.start("a").await.expect("starts");
+    let (_, older) = world.save_running("a").await.expect("saves");
+    let (_, newer) = world.save_running("a").await.expect("saves");
+    let (state, image_id) = (SnapshotState::Creating, String::new());
+    let (id, name) = (SnapshotId::new("making"), "making".to_owned());
+    let making = Snapshot { id, name, state, image_id, ..(*newer).clone() };
+    let row = world.row("a").id.clone();
+    let cut_off = move |s: &mut Session| s.operation = Some(Operation::SaveRunning);
+    world.driver.0.store.write(move |tx| tx.put_snapshot(&making)).await.expect("a row");
+    world.driver.0.store.update(&row, cut_off).await.expect("a row");
+    let before = world.snapshot_names();
+    let world = world.pointed_to(&two).await;
+    assert_eq!(world.stop("a").await.expect_err("another engine").kind, Kind::EngineUnavailable);
+    assert_eq!(world.snapshot_names(), before);
+
+    let world = world.moved(&one).await;
+    world.stop("a").await.expect("stops");
+    let world = world.pointed_to(&two).await;
+    let refused = world.driver.delete_snapshots(vec![older.name.clone()]).await.expect_err("another engine");
+    assert_eq!(refused.kind, Kind::EngineUnavailable);
+    assert!(world.snapshot_names().contains(&older.name));
+    // What answers at its address is swapped while this daemon lives.
+    let world = world.moved(&one).await;
+    one.set_identity("swapped");
+    one.vanish(&world.sandbox("a"));
+    assert_eq!(world.resume("a").await.expect_err("another engine").kind, Kind::EngineUnavailable);
+    assert_eq!(world.row("a").snapshots, 2);
+}
+
+#[tokio::test]
+async fn a_saved_session_is_where_its_snapshot_is() {
+    let one = engine("one");
+    let world = World::new().moved(&one).await;
+    for name in ["gone", "stopped"] {
+        world.start(name).await.expect("starts");
+        world.save(name).await.expect("saves");
+    }
+    world.resume("stopped").await.expect("resumes");
+    world.stop("stopped").await.expect("stops");
+    one.vanish(&world.sandbox("gone"));
+    world.look().await;
+    one.vanish(&world.sandbox("stopped"));
+    // The engine's data were moved, and what was newer than the snapshot stayed behind.
+    one.set_identity("renamed");
+    world.look().await;
+    assert_eq!(world.row("gone").sandbox_engine.as_deref(), Some("renamed"));
+    assert_eq!(world.resume("gone").await.expect("resumes").status, Status::Running);
+    assert_eq!(world.row("stopped").sandbox_engine.as_deref(), Some("one"));
+    assert_eq!(world.resume("stopped").await.expect_err("its files").kind, Kind::EngineUnavailable);
 }

@@ -116,6 +116,27 @@ async fn a_session_of_another_engine_is_forgotten_only_where_that_is_said() {
 }
 
 #[tokio::test]
+async fn a_copy_of_the_table_loses_no_snapshot_to_another_engine() {
+    let (one, two) = (engine("one"), engine("second"));
+    let world = World::with_copies().await.begin_on(&one).await;
+    world.look().await;
+    for name in ["kept", "other", "stays"] {
+        world.start(name).await.expect("starts");
+        let naming = Naming { name: Some(format!("of-{name}")), ..Naming::default() };
+        world.driver.save(name, naming, true, Report::default()).await.expect("saves");
+    }
+    world.driver.delete("kept", true).await.expect("deletes");
+    world.copy_table();
+    world.driver.delete_snapshots(vec!["of-other".to_owned()]).await.expect("deletes");
+    let world = World { engine: two.clone(), ..world }.damage_table().await;
+    world.look().await;
+    assert_eq!(world.snapshot_names(), ["of-kept", "of-other", "of-stays"]);
+    let world = world.begin_on(&one).await;
+    world.look().await;
+    assert_eq!(world.snapshot_names(), ["of-kept", "of-stays"], "one was deleted since the copy was made");
+}
+
+#[tokio::test]
 async fn nothing_is_settled_on_an_engine_that_was_not_asked_who_it_is() {
     let (one, two) = (engine("one"), engine("second"));
     let world = World::new().moved(&one).await;

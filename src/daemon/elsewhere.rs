@@ -20,6 +20,12 @@ impl Driver {
         matches!((&session.sandbox_engine, &ours), (Some(theirs), Some(ours)) if theirs != ours)
     }
 
+    /// As [`Driver::is_elsewhere`], or that is not known: no engine has answered yet.
+    pub(super) fn is_away(&self, session: &Session) -> bool {
+        let unknown = || session.sandbox_engine.is_some() && self.engine_state().about.is_none();
+        self.is_elsewhere(session) || unknown()
+    }
+
     /// Refuses a session of which the engine that answers has nothing, if its sandbox was last seen on another. All that a
     /// session is made from again is something.
     ///

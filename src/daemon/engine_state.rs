@@ -3,11 +3,18 @@
 use std::sync::PoisonError;
 
 use super::driver::Driver;
+use super::{clock, idle};
 use crate::engine::{About, EngineError};
 use crate::model::event::{EventKind, Fact, Told};
+use crate::model::id::{SessionId, Timestamp};
+use crate::store::Tx;
+use crate::store::error::StoreError;
 
 /// What stands before an engine's id in the key under which the table remembers where that engine was last.
 const PLACE_KEY: &str = "engine.at:";
+
+/// The key under which the table remembers the id of the engine that answered last.
+const LAST_KEY: &str = "engine.last";
 
 /// What was last known of the engine. Read by `daemon.info`, which never waits for an engine.
 #[derive(Debug, Clone, Default)]
@@ -91,16 +98,38 @@ impl Driver {
         Ok(about)
     }
 
-    /// Remembers where an engine is, for what is to be said of its sessions while it is away.
+    /// Remembers which engine this is and where, for what is to be said of its sessions while it is away. What was on it while
+    /// another answered begins anew to be idle.
     pub(super) async fn remember_place(&self, about: &About) {
         let Some(identity) = &about.identity else { return };
         let (key, address) = (place_key(identity), about.address.clone());
-        let kept = self.0.store.write(move |tx| match tx.meta(&key) {
-            Some(known) if known == address => Ok(()),
-            _ => tx.set_meta(&key, &address),
+        let (ours, now) = (identity.clone(), clock::now());
+        let kept = self.0.store.write(move |tx| {
+            if tx.meta(&key).as_ref() != Some(&address) {
+                tx.set_meta(&key, &address)?;
+            }
+            let last = tx.meta(LAST_KEY);
+            if last.as_ref() == Some(&ours) {
+                return Ok(Vec::new());
+            }
+            tx.set_meta(LAST_KEY, &ours)?;
+            if last.is_some() { begin_anew(tx, &ours, now) } else { Ok(Vec::new()) }
         });
-        if let Err(error) = kept.await {
-            tracing::warn!(%error, "cannot remember where the engine is");
+        match kept.await {
+            Ok(back) => back.iter().for_each(|id| self.0.usage.touch(id)),
+            Err(error) => tracing::warn!(%error, "cannot remember where the engine is"),
         }
     }
+}
+
+/// Has what may be idle on the engine of this id count from now, and gives which that are.
+fn begin_anew(tx: &mut Tx<'_>, engine: &str, now: Timestamp) -> Result<Vec<SessionId>, StoreError> {
+    let mut back = Vec::new();
+    for session in tx.sessions() {
+        if session.sandbox_engine.as_deref() == Some(engine) && idle::limit(&session).is_some() {
+            tx.change_session(&session.id, |row| row.last_active = row.last_active.max(now))?;
+            back.push(session.id.clone());
+        }
+    }
+    Ok(back)
 }

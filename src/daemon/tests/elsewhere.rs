@@ -1,7 +1,10 @@
 //! A home that is pointed to another engine.
 
+use std::time::Duration;
+
 use super::*;
-use crate::model::id::SnapshotId;
+use crate::daemon::expiry;
+use crate::model::id::{SnapshotId, Timestamp};
 use crate::model::session::{Operation, SnapshotState};
 use crate::proto::errors::Kind;
 
@@ -189,4 +192,34 @@ async fn a_saved_session_is_where_its_snapshot_is() {
     assert_eq!(world.resume("gone").await.expect("resumes").status, Status::Running);
     assert_eq!(world.row("stopped").sandbox_engine.as_deref(), Some("one"));
     assert_eq!(world.resume("stopped").await.expect_err("its files").kind, Kind::EngineUnavailable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_time_of_a_session_runs_out_while_it_is_elsewhere() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let (one, two) = (engine("one"), engine("second"));
+    let world = World::new().moved(&one).await;
+    for (name, timeout_ms, idle_ms) in [("timed", Some(60_000), None), ("idle", None, Some(600_000))] {
+        let params = StartParams { timeout_ms, idle_ms, ..named(name) };
+        world.driver.start(params, Report::default()).await.expect("starts");
+    }
+    let id = world.row("idle").id.clone();
+    let world = world.moved(&two).await;
+    let long_ago = |s: &mut Session| s.last_active = Timestamp(1);
+    world.driver.0.store.update(&id, long_ago).await.expect("a row");
+    let calls = two.calls().len();
+    let timer = tokio::spawn(expiry::run(world.driver.clone()));
+    tokio::time::sleep(60 * MINUTE).await;
+    assert_eq!(two.calls().len(), calls, "nothing is asked of this engine");
+    assert_eq!(world.driver.idleness(&world.row("idle")), None);
+    timer.abort();
+    let world = world.moved(&one).await;
+    let timer = tokio::spawn(expiry::run(world.driver.clone()));
+    let back = tokio::time::Instant::now();
+    while world.status("idle") != Status::Stopped {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!(back.elapsed() > 9 * MINUTE, "{:?}", back.elapsed());
+    assert_eq!((world.status("timed"), world.row("timed").reason), (Status::Stopped, Some(Reason::Timeout)));
+    timer.abort();
 }

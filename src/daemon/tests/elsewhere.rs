@@ -7,6 +7,7 @@ use crate::daemon::expiry;
 use crate::model::id::{SnapshotId, Timestamp};
 use crate::model::session::{Operation, SnapshotState};
 use crate::proto::errors::Kind;
+use crate::proto::snapshots::SnapshotPruneParams;
 
 /// An engine of this id. Those with ids of different lengths give no container and no image the same one.
 fn engine(identity: &str) -> FakeEngine {
@@ -192,6 +193,26 @@ async fn a_saved_session_is_where_its_snapshot_is() {
     assert_eq!(world.resume("gone").await.expect("resumes").status, Status::Running);
     assert_eq!(world.row("stopped").sandbox_engine.as_deref(), Some("one"));
     assert_eq!(world.resume("stopped").await.expect_err("its files").kind, Kind::EngineUnavailable);
+}
+
+#[tokio::test]
+async fn pruning_all_timelines_passes_over_those_of_another_engine_and_names_them() {
+    let (one, two) = (engine("one"), engine("second"));
+    let mut world = World::new().moved(&one).await;
+    for name in ["b", "far", "a"] {
+        if name == "a" {
+            world = world.moved(&two).await;
+        }
+        world.start(name).await.expect("starts");
+        world.save_running(name).await.expect("saves");
+        world.save_running(name).await.expect("saves");
+    }
+    let keeping = |names| SnapshotPruneParams { keep: Some(1), names, ..SnapshotPruneParams::default() };
+    let pruned = world.driver.prune(keeping(Vec::new())).await.expect("prunes");
+    assert_eq!(pruned.skipped, ["b", "far"]);
+    assert_eq!((pruned.snapshots.len(), world.row("a").snapshots, world.row("b").snapshots), (1, 1, 2));
+    let refused = world.driver.prune(keeping(vec!["far".to_owned()])).await.expect_err("it was meant");
+    assert_eq!(refused.kind, Kind::EngineUnavailable);
 }
 
 #[tokio::test(start_paused = true)]

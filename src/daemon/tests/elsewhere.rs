@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use super::*;
 use crate::daemon::expiry;
+use crate::engine::RunState;
 use crate::model::id::{SnapshotId, Timestamp};
 use crate::model::session::{Operation, SnapshotState};
 use crate::proto::errors::Kind;
+use crate::proto::sessions::AdoptParams;
 use crate::proto::snapshots::SnapshotPruneParams;
 
 /// An engine of this id. Those with ids of different lengths give no container and no image the same one.
@@ -213,6 +215,24 @@ async fn pruning_all_timelines_passes_over_those_of_another_engine_and_names_the
     assert_eq!((pruned.snapshots.len(), world.row("a").snapshots, world.row("b").snapshots), (1, 1, 2));
     let refused = world.driver.prune(keeping(vec!["far".to_owned()])).await.expect_err("it was meant");
     assert_eq!(refused.kind, Kind::EngineUnavailable);
+}
+
+#[tokio::test]
+async fn what_was_taken_over_and_forgotten_comes_back_with_its_engine() {
+    let (one, two) = (engine("one"), engine("second"));
+    let world = World::new().moved(&one).await;
+    let container = one.add_container("theirs", RunState::Running);
+    let params = AdoptParams { name: "mine".to_owned(), container: container.clone(), agent: None };
+    world.driver.adopt(params).await.expect("adopts");
+    world.look().await;
+    let world = world.moved(&two).await;
+    let both = world.driver.delete_or_forget("mine", true).await.expect_err("no row can be kept");
+    assert_eq!(both.kind, Kind::InvalidParams);
+    world.driver.delete_or_forget("mine", false).await.expect("forgets");
+    world.look().await;
+    assert_eq!(world.driver.count(), 0);
+    let world = world.moved(&one).await;
+    assert_eq!((world.status("mine"), world.sandbox("mine")), (Status::Running, container));
 }
 
 #[tokio::test(start_paused = true)]

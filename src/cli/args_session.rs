@@ -55,7 +55,7 @@ pub(crate) enum SessionCommand {
         #[arg(long)]
         keep_snapshots: bool,
         /// Forget sessions that are on another engine than the one that abx uses; what is there stays there
-        #[arg(long)]
+        #[arg(long, conflicts_with = "keep_snapshots")]
         forget: bool,
         /// Do not ask
         #[arg(short, long)]

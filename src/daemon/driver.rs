@@ -8,13 +8,14 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard, broadcast, watch};
 use tokio::time::Instant;
 
 use super::adopted::Adopted;
+use super::engine_state::EngineState;
 use super::exec::{Keys, Launches};
 use super::failure::Failure;
 use super::files::Copies;
@@ -27,8 +28,8 @@ use super::room::Pending;
 use super::usage::Usage;
 use crate::config::Config;
 use crate::engine::labels::{REPLACED, SESSION_ID};
-use crate::engine::{About, Engine, EngineError, Observed, RunState};
-use crate::model::event::{EventKind, Fact, Told};
+use crate::engine::{Engine, EngineError, Observed, RunState};
+use crate::model::event::Told;
 use crate::model::id::{SANDBOX_PREFIX, SessionId, SessionName};
 use crate::model::session::{EngineKind, Session, Snapshot, SnapshotState};
 use crate::model::step::is_frozen;
@@ -77,49 +78,9 @@ pub(super) struct Inner {
     pub(super) thawed: Notify,
     /// Steps of operations, to those who subscribed to them.
     pub(super) progress: broadcast::Sender<Arc<Event>>,
-    engine_state: RwLock<EngineState>,
+    pub(super) engine_state: RwLock<EngineState>,
     pub(super) queues: Mutex<HashMap<SessionId, Arc<AsyncMutex<()>>>>,
     operations: watch::Sender<usize>,
-}
-
-/// What was last known of the engine. Read by `daemon.info`, which never waits for an engine.
-#[derive(Debug, Clone, Default)]
-pub struct EngineState {
-    /// What it is, as of the last time it answered.
-    pub about: Option<About>,
-    /// Why it does not answer now.
-    pub problem: Option<String>,
-}
-
-impl EngineState {
-    /// Whether it answers, and where; none while nothing is known. The words of a problem may differ each time.
-    fn answers(&self) -> Option<(bool, Option<&str>)> {
-        let address = self.about.as_ref().map(|about| about.address.as_str());
-        match &self.problem {
-            Some(_) => Some((false, None)),
-            None => address.map(|address| (true, Some(address))),
-        }
-    }
-
-    /// What a client should hear of it; none while nothing is known.
-    fn tells(&self) -> Option<Told> {
-        let text = |text: &str| Fact::Text(text.to_owned());
-        match (&self.problem, &self.about) {
-            (Some(problem), _) => Some(Told {
-                kind: EventKind::EngineUnavailable,
-                data: vec![("engine", text("docker")), ("problem", text(problem))],
-            }),
-            (None, Some(about)) => Some(Told {
-                kind: EventKind::EngineAvailable,
-                data: vec![
-                    ("engine", text("docker")),
-                    ("address", text(&about.address)),
-                    ("version", text(&about.version)),
-                ],
-            }),
-            (None, None) => None,
-        }
-    }
 }
 
 /// A session whose turn it is: no other operation on it runs until this is dropped.
@@ -257,29 +218,6 @@ impl Driver {
     /// The name of a session by its id; the id itself once it is gone.
     pub fn name_of(&self, id: &SessionId) -> String {
         self.0.store.session_by_id(id).map_or_else(|| id.to_string(), |session| session.name.to_string())
-    }
-
-    /// What was last known of the engine.
-    pub fn engine_state(&self) -> EngineState {
-        self.0.engine_state.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// The id of the engine that answered last, if it tells one.
-    pub(super) fn engine_identity(&self) -> Option<String> {
-        let known = self.0.engine_state.read().unwrap_or_else(PoisonError::into_inner);
-        known.about.as_ref()?.identity.clone()
-    }
-
-    /// Takes over what is known of the engine, and tells it where that is news.
-    pub(super) async fn note_engine(&self, state: EngineState) {
-        let told = {
-            let mut known = self.0.engine_state.write().unwrap_or_else(PoisonError::into_inner);
-            let before = std::mem::replace(&mut *known, state);
-            if before.answers() == known.answers() { None } else { known.tells() }
-        };
-        if let Some(told) = told {
-            self.note(told).await;
-        }
     }
 
     /// Tells what no row tells.

@@ -68,7 +68,12 @@ async fn sleep_until(next: Option<Instant>) {
 /// When there is something to do about a session, by the monotonic clock, and why.
 fn deadline(driver: &Driver, session: &Arc<Session>, known: &mut Known) -> Option<(Instant, Reason)> {
     let runs = matches!(session.status, Status::Running | Status::Paused);
-    if session.engine == EngineKind::External || !runs || session.operation.is_some() {
+    // What is on another engine cannot be stopped on this one, and comes back as it was.
+    if session.engine == EngineKind::External
+        || !runs
+        || session.operation.is_some()
+        || driver.is_away(session)
+    {
         return None;
     }
     let timeout = session.expires_at.map(|at| (timeout_due(session, at, known), Reason::Timeout));
@@ -100,7 +105,7 @@ fn stop_overdue(driver: &Driver, session: &Session, reason: Reason) {
                     Reason::Idle => this.is_idle(&held.session),
                     _ => held.session.expires_at == deadline,
                 };
-                if !still || held.session.operation.is_some() {
+                if !still || held.session.operation.is_some() || this.is_away(&held.session) {
                     return Ok(());
                 }
                 tracing::info!(session = %held.session.name, reason = reason.as_str(), "a session is overdue");

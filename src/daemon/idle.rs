@@ -49,7 +49,7 @@ pub struct Idleness {
 impl Driver {
     /// How a session stands with its idle time; none for one that has none, or whose time does not count.
     pub fn idleness(&self, session: &Session) -> Option<Idleness> {
-        let idle = limit(session)?;
+        let idle = limit(session).filter(|_| !self.is_away(session))?;
         let Standing { mut busy, since } = self.0.usage.standing(&session.id, unused(session));
         if !busy.contains(&Busy::Exec) && self.has_commands(session) {
             busy.insert(0, Busy::Exec);
@@ -92,7 +92,8 @@ impl Driver {
     }
 
     fn countdown(&self, session: &Session) -> Option<Countdown> {
-        let countdown = self.0.usage.countdown(&session.id, unused(session), limit(session)?)?;
+        let idle = limit(session).filter(|_| !self.is_away(session))?;
+        let countdown = self.0.usage.countdown(&session.id, unused(session), idle)?;
         if session.status == Status::Paused {
             // What is frozen is quiet without a look.
             let now = self.0.usage.time(Instant::now());
@@ -129,7 +130,12 @@ impl Driver {
         };
         match self.0.engine.cpu_time(sandbox).await {
             Ok(cpu) => Ok(Look { works, cpu: Some(cpu) }),
-            Err(error @ (EngineError::Unavailable { .. } | EngineError::Timeout { .. })) => Err(error),
+            // One that has no such sandbox does not say that it is quiet.
+            Err(
+                error @ (EngineError::Unavailable { .. }
+                | EngineError::Timeout { .. }
+                | EngineError::NoSandbox { .. }),
+            ) => Err(error),
             Err(error) => {
                 // An engine without accounts of CPU time: what else is known has to do.
                 tracing::debug!(%error, session = %session.name, "the engine does not tell what CPU time is used");
@@ -230,7 +236,7 @@ impl Looking {
 }
 
 /// How long a session may be idle; none where that does not count: it does not run, or rests already.
-fn limit(session: &Session) -> Option<Duration> {
+pub(super) fn limit(session: &Session) -> Option<Duration> {
     let counts = match session.status {
         Status::Running => true,
         Status::Paused => session.idle_action != IdleAction::Pause,

@@ -25,12 +25,12 @@ impl LateFreezes {
         all.insert(id.clone(), Instant::now() + LATE);
     }
 
-    /// Whether a freeze that shows now is one that was given up. It comes once.
-    pub(super) fn take(&self, id: &SessionId) -> bool {
-        self.lock().remove(id).is_some_and(|until| until > Instant::now())
+    /// Whether a freeze that shows now is one that was given up.
+    pub(super) fn expects(&self, id: &SessionId) -> bool {
+        self.lock().get(id).is_some_and(|until| *until > Instant::now())
     }
 
-    /// Forgets it: somebody wants the session frozen now.
+    /// Forgets it: it came and was taken back, for it comes once, or somebody wants the session frozen now.
     pub(super) fn forget(&self, id: &SessionId) {
         self.lock().remove(id);
     }

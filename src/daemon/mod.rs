@@ -18,6 +18,7 @@ pub mod clock;
 pub mod driver;
 mod effects;
 mod elsewhere;
+mod engine_state;
 pub mod exec;
 mod expiry;
 pub mod failure;

@@ -13,7 +13,7 @@ use super::rebuild::{self, Source};
 use crate::engine::labels;
 use crate::engine::{EngineError, Image, Observed, RunState};
 use crate::model::id::{SessionId, SnapshotId};
-use crate::model::session::{Reason, Runtime, Snapshot, SnapshotState, Status};
+use crate::model::session::{Reason, Runtime, Session, Snapshot, SnapshotState, Status};
 use crate::store::Tx;
 use crate::store::error::StoreError;
 

@@ -55,10 +55,13 @@ impl Driver {
         if let Some(change) = settle(&held.session, seen(observed), restarted) {
             if change.status == Status::Paused
                 && held.session.status == Status::Running
-                && let Some(frozen) = observed.filter(|_| self.0.late.take(&held.session.id))
+                && let Some(frozen) = observed.filter(|_| self.0.late.expects(&held.session.id))
             {
                 tracing::info!(session = %held.session.name, "thawing what a save that was given up froze late");
-                return Ok(self.0.engine.unpause(&frozen.id).await?);
+                self.0.engine.unpause(&frozen.id).await?;
+                // Not before: where the thaw fails, the next comparison tries it again.
+                self.0.late.forget(&held.session.id);
+                return Ok(());
             }
             let (from, to) = (held.session.status.as_str(), change.status.as_str());
             tracing::info!(session = %held.session.name, from, to, reason = ?change.reason, "reality differs from the row");
@@ -80,7 +83,8 @@ impl Driver {
             let id = observed.id.clone();
             self.commit(held, move |s| s.sandbox_id = Some(id)).await?;
         }
-        if observed.is_some() {
+        // Without its container it is refused while it is elsewhere: what it is made from again is here.
+        if observed.is_some() || self.is_elsewhere(&held.session) {
             self.note_here(held).await?;
         }
         if let Some(observed) = observed.filter(|o| o.name != held.session.sandbox) {
@@ -119,10 +123,8 @@ impl Driver {
 
     /// Finishes or takes back an operation that was cut off. The row may be gone afterwards.
     pub(super) async fn recover_held(&self, held: &mut Held) -> Result<(), Failure> {
-        if self.is_elsewhere(&held.session) {
-            // What is missing here may all be there.
-            self.observe(&held.session).await?;
-        }
+        // Before anything is taken for gone: what is missing here may all be on another engine.
+        self.observe(&held.session).await?;
         self.settle_replaced(held).await?;
         if !matches!(held.session.operation, Some(Operation::Delete | Operation::DeleteKeep)) {
             // Before anything runs again: an image that is still being made would be of files that change under it.
@@ -241,6 +243,7 @@ impl Driver {
     /// # Errors
     /// When the engine stops answering half-way; what was compared by then holds.
     pub async fn compare_all(&self, restarted: bool) -> Result<(), EngineError> {
+        self.ask_engine().await?;
         let containers = self.own_containers().await?;
         let images = by_snapshot(self.0.engine.snapshot_images(&self.label()).await?);
         let mut of_session: HashMap<&str, Vec<&Observed>> = HashMap::new();
@@ -252,7 +255,7 @@ impl Driver {
         self.catch_up(&containers, &images).await?;
         for session in self.sessions() {
             let ours = of_session.get(session.id.as_str()).map_or(&[][..], Vec::as_slice);
-            if !self.may_differ(&session, ours) {
+            if !self.may_differ(&session, ours, &images) {
                 continue;
             }
             // One that has its turn taken is left to the operation that has it: nobody waits for a pull here.
@@ -271,13 +274,13 @@ impl Driver {
     }
 
     /// Whether a row is worth a look of its own, judged by the listing alone.
-    fn may_differ(&self, session: &Session, ours: &[&Observed]) -> bool {
+    fn may_differ(&self, session: &Session, ours: &[&Observed], images: &HashMap<SnapshotId, Image>) -> bool {
         if session.engine == EngineKind::External {
             return false;
         }
         let recorded = ours.iter().find(|o| Some(&o.id) == session.sandbox_id.as_ref()).copied();
         if recorded.is_none() && self.is_elsewhere(session) {
-            return false;
+            return self.stands_in(session).is_some_and(|snapshot| images.contains_key(&snapshot.id));
         }
         let here = self.engine_identity();
         session.operation.is_some()
@@ -304,6 +307,10 @@ impl Driver {
 
     async fn compare_held(&self, mut held: Held, restarted: bool) -> Result<(), EngineError> {
         let Err(failure) = self.try_compare(&mut held, restarted).await else { return Ok(()) };
+        if self.is_elsewhere(&held.session) {
+            tracing::debug!(%failure, session = %held.session.name, "not compared with this engine");
+            return Ok(());
+        }
         if failure.kind == Kind::EngineUnavailable {
             return Err(EngineError::Unavailable { tried: failure.causes });
         }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::driver::{Driver, EngineState};
+use super::driver::Driver;
+use super::engine_state::EngineState;
 use super::failure::Failure;
 use crate::engine::address::DEFAULT_SOURCE;
 use crate::engine::{About, EngineError, Hint};
@@ -75,8 +76,6 @@ async fn follow(driver: &Driver) -> Result<(), EngineError> {
         };
         match hint {
             Err(_elapsed) => {
-                let about = engine.about().await?;
-                driver.note_engine(EngineState { about: Some(about), problem: None }).await;
                 driver.compare_all(false).await?;
                 next_full = Instant::now() + FULL_COMPARE;
             }

@@ -51,6 +51,10 @@ pub struct SnapshotPruneResult {
     pub freed_bytes: u64,
     /// Whether nothing was deleted.
     pub dry_run: bool,
+    /// Where all sessions were meant, the names of those that were passed over: they are on another engine than the one that
+    /// answers.
+    #[serde(default)]
+    pub skipped: Vec<String>,
 }
 
 /// Most paths in the answer to `snapshot.diff`.

@@ -352,6 +352,11 @@ impl Tx<'_> {
         self.draft.meta(key).cloned()
     }
 
+    /// The keys of the daemon's own values that begin so.
+    pub fn meta_keys(&self, prefix: &str) -> Vec<String> {
+        self.draft.meta_keys(prefix).cloned().collect()
+    }
+
     /// Keeps a value of the daemon's own.
     ///
     /// # Errors

@@ -219,6 +219,11 @@ impl Draft {
         self.meta.get(key)
     }
 
+    /// The keys of the daemon's own values that begin so.
+    pub(super) fn meta_keys<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a String> {
+        self.meta.keys().filter(move |key| key.starts_with(prefix))
+    }
+
     /// Changes a session's row.
     pub(super) fn set_session(&mut self, id: &SessionId, row: Option<Arc<Session>>) {
         let old = self.view.set_session(id, row);

@@ -235,7 +235,7 @@ fn save(context: &Context, args: SaveArgs) -> Result<(), Failure> {
 fn delete(context: &Context, asked: DeleteParams, yes: bool) -> Result<Box<RawValue>, Failure> {
     if !yes && can_ask() {
         let session = context.connect()?.call::<SessionGet>(&NameParams { name: asked.name.clone() })?;
-        if !context.agrees(&question(&session, asked.keep_snapshots)) {
+        if !context.agrees(&question(&session, &asked)) {
             return Err(Failure::refused(format!("session '{}' was not deleted", asked.name)));
         }
     }
@@ -284,7 +284,7 @@ fn discarded(session: &Session) -> String {
 }
 
 /// Names what a delete loses.
-fn question(session: &Session, keep_snapshots: bool) -> String {
+fn question(session: &Session, asked: &DeleteParams) -> String {
     let name = clean(&session.name);
     if session.engine == "external" {
         return format!("Delete session '{name}' from the table? [y/N] ");
@@ -293,7 +293,13 @@ fn question(session: &Session, keep_snapshots: bool) -> String {
         1 => "1 snapshot".to_owned(),
         n => format!("{n} snapshots"),
     };
-    match (session.snapshots, keep_snapshots) {
+    if asked.forget {
+        let all = if session.snapshots == 0 { "its container" } else { "its container and its snapshots" };
+        return format!(
+            "Delete session '{name}' and {all}? What is on another engine stays there, and is only forgotten. [y/N] "
+        );
+    }
+    match (session.snapshots, asked.keep_snapshots) {
         (0, _) => format!("Delete session '{name}' and its container? It has no snapshot. [y/N] "),
         (_, false) => format!("Delete session '{name}', its container and {count}? [y/N] "),
         (_, true) => format!("Delete session '{name}' and its container, and keep {count}? [y/N] "),
@@ -328,20 +334,29 @@ mod tests {
 
     #[test]
     fn the_question_names_what_is_lost() {
+        let asked = |keep_snapshots, forget| DeleteParams { name: "x".to_owned(), keep_snapshots, forget };
         let mut session = session("x");
         session.snapshots = 2;
-        assert_eq!(question(&session, false), "Delete session 'x', its container and 2 snapshots? [y/N] ");
         assert_eq!(
-            question(&session, true),
+            question(&session, &asked(false, true)),
+            "Delete session 'x' and its container and its snapshots? What is on another engine stays there, and is only \
+             forgotten. [y/N] "
+        );
+        assert_eq!(
+            question(&session, &asked(false, false)),
+            "Delete session 'x', its container and 2 snapshots? [y/N] "
+        );
+        assert_eq!(
+            question(&session, &asked(true, false)),
             "Delete session 'x' and its container, and keep 2 snapshots? [y/N] "
         );
         session.snapshots = 0;
         assert_eq!(
-            question(&session, false),
+            question(&session, &asked(false, false)),
             "Delete session 'x' and its container? It has no snapshot. [y/N] "
         );
         session.engine = "external".to_owned();
-        assert_eq!(question(&session, false), "Delete session 'x' from the table? [y/N] ");
+        assert_eq!(question(&session, &asked(false, false)), "Delete session 'x' from the table? [y/N] ");
     }
 
     #[test]

@@ -86,7 +86,13 @@ fn prune(context: &Context, args: PruneArgs) -> Result<(), Failure> {
         &raw,
         |result| lines(result.snapshots.iter().map(|s| s.name.as_str())),
         pruned,
-    )
+    )?;
+    let skipped: Vec<String> =
+        understand::<SnapshotPrune>(&raw)?.skipped.iter().map(|name| clean(name)).collect();
+    if !skipped.is_empty() {
+        context.output.note(&format!("Passed over, for they are on another engine: {}", skipped.join(", ")));
+    }
+    Ok(())
 }
 
 fn pruned(result: &SnapshotPruneResult) -> String {

@@ -1,6 +1,7 @@
 //! What was lost and what came back, in the words that the user gets: in `daemon.info` as long as the daemon runs, and once
 //! to whoever uses `abx` next.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -124,14 +125,14 @@ pub(in crate::daemon) struct Rebuilt(Mutex<State>);
 struct State {
     all: Account,
     untold: Account,
-    /// Whether the table is a copy that was not compared with the engine yet.
-    unlinked: bool,
+    /// The engines with which the table was compared, if it is a copy that was not compared with all of them yet.
+    linked: Option<BTreeSet<String>>,
 }
 
 impl Rebuilt {
     /// Begins with what the table says.
-    pub(super) fn begin(&self, untold: Account, unlinked: bool) {
-        *self.state() = State { all: untold.clone(), untold, unlinked };
+    pub(super) fn begin(&self, untold: Account, linked: Option<BTreeSet<String>>) {
+        *self.state() = State { all: untold.clone(), untold, linked };
     }
 
     /// Adds a session.
@@ -141,14 +142,14 @@ impl Rebuilt {
         state.untold.add(name, source);
     }
 
-    /// Whether the table is a copy that was not compared yet.
-    pub(super) fn is_unlinked(&self) -> bool {
-        self.state().unlinked
+    /// Whether the table is a copy that was not compared with this engine yet.
+    pub(super) fn is_unlinked(&self, engine: Option<&str>) -> bool {
+        self.state().linked.as_ref().is_some_and(|linked| !linked.contains(engine.unwrap_or_default()))
     }
 
-    /// Notes that it was.
-    pub(super) fn linked(&self) {
-        self.state().unlinked = false;
+    /// Notes with which it was; none once that were all.
+    pub(super) fn linked(&self, linked: Option<BTreeSet<String>>) {
+        self.state().linked = linked;
     }
 
     pub(super) fn sentences(&self) -> Vec<String> {

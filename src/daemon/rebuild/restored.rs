@@ -1,11 +1,12 @@
 //! A copy of the table that took its place: what happened since it was made is known from the engine alone.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 use super::{Account, used_now};
 use crate::daemon::clock;
 use crate::daemon::driver::Driver;
+use crate::daemon::engine_state::place_key;
 use crate::daemon::orphans;
 use crate::engine::labels::{self, REPLACED};
 use crate::engine::{EngineError, Image, Observed, RunState};
@@ -18,6 +19,9 @@ use crate::store::{RESTORED_KEY, Tx};
 /// The key under which a table remembers that it is a copy, and was not compared with the engine yet.
 const UNLINKED_KEY: &str = "rebuilt.unlinked";
 
+/// The key under which it remembers with which engines it was compared meanwhile, by their ids, one a line.
+const LINKED_KEY: &str = "rebuilt.linked";
+
 impl Driver {
     /// Looks what became of the table before anything is done with it. `set_aside` is where a damaged one is now.
     pub(in crate::daemon) async fn account_for_table(&self, set_aside: Option<&Path>) {
@@ -27,6 +31,7 @@ impl Driver {
             if let Some(copy) = &copy {
                 tx.delete_meta(RESTORED_KEY)?;
                 tx.set_meta(UNLINKED_KEY, copy)?;
+                tx.delete_meta(LINKED_KEY)?;
                 begin_anew(tx, clock::now())?;
             }
             if kept.is_some() || copy.is_some() {
@@ -37,7 +42,7 @@ impl Driver {
                 let data = vec![("kept", fact(kept)), ("copy", fact(copy))];
                 tx.note(Told { kind: EventKind::TableReplaced, data });
             }
-            Ok((Account::untold(tx), tx.meta(UNLINKED_KEY).is_some()))
+            Ok((Account::untold(tx), tx.meta(UNLINKED_KEY).is_some().then(|| linked(tx))))
         });
         match begun.await {
             Ok((untold, unlinked)) => self.0.rebuilt.begin(untold, unlinked),
@@ -46,7 +51,8 @@ impl Driver {
     }
 
     /// Brings a table that is a copy up to what the engine has, before its rows are compared one by one: snapshots that are
-    /// gone, and containers that were made or renamed since. Does nothing for any other table.
+    /// gone, and containers that were made or renamed since. What is on another engine waits for that one. Does nothing for
+    /// any other table.
     ///
     /// # Errors
     /// The engine's; it is then done at the next comparison.
@@ -55,12 +61,15 @@ impl Driver {
         containers: &[Observed],
         images: &HashMap<SnapshotId, Image>,
     ) -> Result<(), EngineError> {
-        if !self.0.rebuilt.is_unlinked() {
+        let here = self.engine_identity();
+        if !self.0.rebuilt.is_unlinked(here.as_deref()) {
             return Ok(());
         }
+        let alone = self.knows_no_other(here.clone()).await;
         for snapshot in self.0.store.snapshots(None) {
             let ready = snapshot.state == SnapshotState::Ready;
             if ready
+                && self.was_here(&snapshot, here.as_ref(), alone)
                 && !images.contains_key(&snapshot.id)
                 && self.0.engine.image(&snapshot.image_id).await?.is_none()
             {
@@ -71,11 +80,33 @@ impl Driver {
         for container in containers.iter().filter(ran) {
             self.link(container, containers).await?;
         }
-        self.0.rebuilt.linked();
-        if let Err(error) = self.0.store.write(|tx| tx.delete_meta(UNLINKED_KEY)).await {
-            tracing::warn!(%error, "the copy of the table will be compared again at the next start");
+        match self.0.store.write(move |tx| note_linked(tx, here)).await {
+            Ok(left) => self.0.rebuilt.linked(left),
+            Err(error) => tracing::warn!(%error, "the copy of the table will be compared again"),
         }
         Ok(())
+    }
+
+    /// Whether a snapshot was made on the engine of this id. Nobody knows it of one that outlived its session: it
+    /// was, where the table is `alone` with that engine.
+    fn was_here(&self, snapshot: &Snapshot, here: Option<&String>, alone: bool) -> bool {
+        let owner = snapshot.session.as_ref().and_then(|id| self.0.store.session_by_id(id));
+        match owner.and_then(|owner| owner.sandbox_engine.clone()) {
+            Some(theirs) => Some(&theirs) == here,
+            None => alone,
+        }
+    }
+
+    /// Whether the table knows of no engine but the one of this id.
+    async fn knows_no_other(&self, here: Option<String>) -> bool {
+        let known = self.0.store.write(move |tx| {
+            let places = tx.meta_keys(&place_key(""));
+            let rows = tx.sessions().into_iter().filter_map(|row| row.sandbox_engine.clone());
+            let mut known = rows.map(|engine| place_key(&engine)).chain(places);
+            let here = here.map(|here| place_key(&here));
+            Ok(known.all(|engine| Some(engine) == here))
+        });
+        known.await.unwrap_or(false)
     }
 
     async fn drop_gone(&self, snapshot: &Snapshot) {
@@ -128,6 +159,26 @@ impl Driver {
         }
         Ok(())
     }
+}
+
+/// The engines with which a table that is a copy was compared.
+fn linked(tx: &Tx<'_>) -> BTreeSet<String> {
+    tx.meta(LINKED_KEY).unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
+/// Notes that it was compared with this one, and gives those with which it was; none once no row waits for another.
+fn note_linked(tx: &mut Tx<'_>, here: Option<String>) -> Result<Option<BTreeSet<String>>, StoreError> {
+    let mut done = linked(tx);
+    done.insert(here.unwrap_or_default());
+    let waits = |row: &Session| row.sandbox_engine.as_ref().is_some_and(|engine| !done.contains(engine));
+    if tx.sessions().iter().any(|row| waits(row)) {
+        let lines: Vec<&str> = done.iter().map(String::as_str).collect();
+        tx.set_meta(LINKED_KEY, &lines.join("\n"))?;
+        return Ok(Some(done));
+    }
+    tx.delete_meta(UNLINKED_KEY)?;
+    tx.delete_meta(LINKED_KEY)?;
+    Ok(None)
 }
 
 fn take_container(row: &mut Session, made: &Session) {

@@ -51,7 +51,8 @@ pub(super) fn register(module: &mut Module) {
         let pruned = app.driver.prune(asked).await?;
         let wire = |s: &Arc<Snapshot>| convert::snapshot(s, app.driver.session_of(s));
         let snapshots = pruned.snapshots.iter().map(wire).collect();
-        Ok(SnapshotPruneResult { snapshots, freed_bytes: pruned.freed_bytes, dry_run })
+        let (freed_bytes, skipped) = (pruned.freed_bytes, pruned.skipped);
+        Ok(SnapshotPruneResult { snapshots, freed_bytes, dry_run, skipped })
     });
 }
 

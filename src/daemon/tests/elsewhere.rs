@@ -1,9 +1,15 @@
 //! A home that is pointed to another engine.
 
+use std::time::Duration;
+
 use super::*;
-use crate::daemon::driver::EngineState;
-use crate::engine::Engine;
+use crate::daemon::expiry;
+use crate::engine::RunState;
+use crate::model::id::{SnapshotId, Timestamp};
+use crate::model::session::{Operation, SnapshotState};
 use crate::proto::errors::Kind;
+use crate::proto::sessions::AdoptParams;
+use crate::proto::snapshots::SnapshotPruneParams;
 
 /// An engine of this id. Those with ids of different lengths give no container and no image the same one.
 fn engine(identity: &str) -> FakeEngine {
@@ -17,21 +23,30 @@ fn engine(identity: &str) -> FakeEngine {
 }
 
 impl World {
-    /// Takes in what the engine is, and compares all with it, as the watcher does.
+    /// Compares all with the engine, as the watcher does.
     async fn look(&self) {
-        let about = self.engine.about().await.expect("answers");
-        self.driver.remember_place(&about).await;
-        self.driver.note_engine(EngineState { about: Some(about), problem: None }).await;
         self.driver.compare_all(true).await.expect("compares");
     }
 
     /// A second life on the same table and this engine.
     async fn moved(self, engine: &FakeEngine) -> Self {
-        self.driver.drain(tokio::time::Instant::now()).await;
-        let driver = open(engine, self.home.path(), "sessions.db");
-        let world = Self { driver, engine: engine.clone(), ..self };
+        let world = self.pointed_to(engine).await;
         world.look().await;
         world
+    }
+
+    /// As [`World::moved`], before anybody asked the engine who it is.
+    async fn pointed_to(self, engine: &FakeEngine) -> Self {
+        self.driver.drain(tokio::time::Instant::now()).await;
+        let driver = open(engine, self.home.path(), "sessions.db");
+        Self { driver, engine: engine.clone(), ..self }
+    }
+
+    fn snapshot_names(&self) -> Vec<String> {
+        let mut names: Vec<String> =
+            self.driver.0.store.snapshots(None).iter().map(|row| row.name.clone()).collect();
+        names.sort();
+        names
     }
 }
 
@@ -104,4 +119,148 @@ async fn a_session_of_another_engine_is_forgotten_only_where_that_is_said() {
     let world = world.moved(&one).await;
     assert_eq!(world.status("a"), Status::Running, "it is there again with its engine");
     assert_eq!(world.row("a").snapshots, 1);
+}
+
+#[tokio::test]
+async fn a_copy_of_the_table_loses_no_snapshot_to_another_engine() {
+    let (one, two) = (engine("one"), engine("second"));
+    let world = World::with_copies().await.begin_on(&one).await;
+    world.look().await;
+    for name in ["kept", "other", "stays"] {
+        world.start(name).await.expect("starts");
+        let naming = Naming { name: Some(format!("of-{name}")), ..Naming::default() };
+        world.driver.save(name, naming, true, Report::default()).await.expect("saves");
+    }
+    world.driver.delete("kept", true).await.expect("deletes");
+    world.copy_table();
+    world.driver.delete_snapshots(vec!["of-other".to_owned()]).await.expect("deletes");
+    let world = World { engine: two.clone(), ..world }.damage_table().await;
+    world.look().await;
+    assert_eq!(world.snapshot_names(), ["of-kept", "of-other", "of-stays"]);
+    let world = world.begin_on(&one).await;
+    world.look().await;
+    assert_eq!(world.snapshot_names(), ["of-kept", "of-stays"], "one was deleted since the copy was made");
+}
+
+#[tokio::test]
+async fn nothing_is_settled_on_an_engine_that_was_not_asked_who_it_is() {
+    let (one, two) = (engine("one"), engine("second"));
+    let world = World::new().moved(&one).await;
+    world.start("a").await.expect("starts");
+    let (_, older) = world.save_running("a").await.expect("saves");
+    let (_, newer) = world.save_running("a").await.expect("saves");
+    let (state, image_id) = (SnapshotState::Creating, String::new());
+    let (id, name) = (SnapshotId::new("making"), "making".to_owned());
+    let making = Snapshot { id, name, state, image_id, ..(*newer).clone() };
+    let row = world.row("a").id.clone();
+    let cut_off = move |s: &mut Session| s.operation = Some(Operation::SaveRunning);
+    world.driver.0.store.write(move |tx| tx.put_snapshot(&making)).await.expect("a row");
+    world.driver.0.store.update(&row, cut_off).await.expect("a row");
+    let before = world.snapshot_names();
+    let world = world.pointed_to(&two).await;
+    assert_eq!(world.stop("a").await.expect_err("another engine").kind, Kind::EngineUnavailable);
+    assert_eq!(world.snapshot_names(), before);
+
+    let world = world.moved(&one).await;
+    world.stop("a").await.expect("stops");
+    let world = world.pointed_to(&two).await;
+    let refused = world.driver.delete_snapshots(vec![older.name.clone()]).await.expect_err("another engine");
+    assert_eq!(refused.kind, Kind::EngineUnavailable);
+    assert!(world.snapshot_names().contains(&older.name));
+    // What answers at its address is swapped while this daemon lives.
+    let world = world.moved(&one).await;
+    one.set_identity("swapped");
+    one.vanish(&world.sandbox("a"));
+    assert_eq!(world.resume("a").await.expect_err("another engine").kind, Kind::EngineUnavailable);
+    assert_eq!(world.row("a").snapshots, 2);
+}
+
+#[tokio::test]
+async fn a_saved_session_is_where_its_snapshot_is() {
+    let one = engine("one");
+    let world = World::new().moved(&one).await;
+    for name in ["gone", "stopped"] {
+        world.start(name).await.expect("starts");
+        world.save(name).await.expect("saves");
+    }
+    world.resume("stopped").await.expect("resumes");
+    world.stop("stopped").await.expect("stops");
+    one.vanish(&world.sandbox("gone"));
+    world.look().await;
+    one.vanish(&world.sandbox("stopped"));
+    // The engine's data were moved, and what was newer than the snapshot stayed behind.
+    one.set_identity("renamed");
+    world.look().await;
+    assert_eq!(world.row("gone").sandbox_engine.as_deref(), Some("renamed"));
+    assert_eq!(world.resume("gone").await.expect("resumes").status, Status::Running);
+    assert_eq!(world.row("stopped").sandbox_engine.as_deref(), Some("one"));
+    assert_eq!(world.resume("stopped").await.expect_err("its files").kind, Kind::EngineUnavailable);
+}
+
+#[tokio::test]
+async fn pruning_all_timelines_passes_over_those_of_another_engine_and_names_them() {
+    let (one, two) = (engine("one"), engine("second"));
+    let mut world = World::new().moved(&one).await;
+    for name in ["b", "far", "a"] {
+        if name == "a" {
+            world = world.moved(&two).await;
+        }
+        world.start(name).await.expect("starts");
+        world.save_running(name).await.expect("saves");
+        world.save_running(name).await.expect("saves");
+    }
+    let keeping = |names| SnapshotPruneParams { keep: Some(1), names, ..SnapshotPruneParams::default() };
+    let pruned = world.driver.prune(keeping(Vec::new())).await.expect("prunes");
+    assert_eq!(pruned.skipped, ["b", "far"]);
+    assert_eq!((pruned.snapshots.len(), world.row("a").snapshots, world.row("b").snapshots), (1, 1, 2));
+    let refused = world.driver.prune(keeping(vec!["far".to_owned()])).await.expect_err("it was meant");
+    assert_eq!(refused.kind, Kind::EngineUnavailable);
+}
+
+#[tokio::test]
+async fn what_was_taken_over_and_forgotten_comes_back_with_its_engine() {
+    let (one, two) = (engine("one"), engine("second"));
+    let world = World::new().moved(&one).await;
+    let container = one.add_container("theirs", RunState::Running);
+    let params = AdoptParams { name: "mine".to_owned(), container: container.clone(), agent: None };
+    world.driver.adopt(params).await.expect("adopts");
+    world.look().await;
+    let world = world.moved(&two).await;
+    let both = world.driver.delete_or_forget("mine", true).await.expect_err("no row can be kept");
+    assert_eq!(both.kind, Kind::InvalidParams);
+    world.driver.delete_or_forget("mine", false).await.expect("forgets");
+    world.look().await;
+    assert_eq!(world.driver.count(), 0);
+    let world = world.moved(&one).await;
+    assert_eq!((world.status("mine"), world.sandbox("mine")), (Status::Running, container));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_time_of_a_session_runs_out_while_it_is_elsewhere() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let (one, two) = (engine("one"), engine("second"));
+    let world = World::new().moved(&one).await;
+    for (name, timeout_ms, idle_ms) in [("timed", Some(60_000), None), ("idle", None, Some(600_000))] {
+        let params = StartParams { timeout_ms, idle_ms, ..named(name) };
+        world.driver.start(params, Report::default()).await.expect("starts");
+    }
+    let id = world.row("idle").id.clone();
+    let world = world.moved(&two).await;
+    let long_ago = |s: &mut Session| s.last_active = Timestamp(1);
+    world.driver.0.store.update(&id, long_ago).await.expect("a row");
+    let calls = two.calls().len();
+    let timer = tokio::spawn(expiry::run(world.driver.clone()));
+    tokio::time::sleep(60 * MINUTE).await;
+    assert_eq!(two.calls().len(), calls, "nothing is asked of this engine");
+    assert_eq!(world.driver.idleness(&world.row("idle")), None);
+    timer.abort();
+    let world = world.moved(&one).await;
+    let timer = tokio::spawn(expiry::run(world.driver.clone()));
+    let back = tokio::time::Instant::now();
+    while world.status("idle") != Status::Stopped {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!(back.elapsed() > 9 * MINUTE, "{:?}", back.elapsed());
+    assert_eq!((world.status("timed"), world.row("timed").reason), (Status::Stopped, Some(Reason::Timeout)));
+    timer.abort();
 }

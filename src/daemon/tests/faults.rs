@@ -252,6 +252,25 @@ async fn a_freeze_that_comes_after_its_save_was_given_up_is_thawed_and_one_that_
 }
 
 #[tokio::test]
+async fn a_late_freeze_whose_thaw_is_not_answered_is_thawed_at_the_next_comparison() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    let late = EngineError::Timeout { call: "pause", after: std::time::Duration::from_secs(1) };
+    world.engine.fail_next("pause", late);
+    world.save_running("a").await.expect_err("not frozen in time");
+    world.engine.pause_outside(&world.sandbox("a"));
+    let slow = EngineError::Timeout { call: "unpause", after: std::time::Duration::from_secs(1) };
+    world.engine.fail_next("unpause", slow);
+    world.driver.compare_all(false).await.expect("one session that is slow stops no comparison");
+    world.driver.compare_all(false).await.expect("compares");
+    assert_eq!(world.engine.containers()[0].state, RunState::Running);
+    assert_eq!(world.status("a"), Status::Running);
+    world.engine.pause_outside(&world.sandbox("a"));
+    world.driver.compare_all(false).await.expect("compares");
+    assert_eq!(world.status("a"), Status::Paused, "it comes once");
+}
+
+#[tokio::test]
 async fn a_stop_whose_outcome_the_table_cannot_keep_is_told_later_without_anybody_asking() {
     let home = World::new().home;
     let engine = FakeEngine::new();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::daemon::caller;
-use crate::daemon::driver::EngineState;
+use crate::daemon::engine_state::EngineState;
 use crate::model::event::{By, EventKind};
 use crate::proto::events::{KINDS, PROGRESS};
 

@@ -121,7 +121,10 @@ async fn who_comes_back_from_a_snapshot_because_somebody_removed_the_container_i
     world.engine.vanish(&world.sandbox("a"));
     world.driver.compare_all(false).await.expect("compares");
     let told = resumed(&world).await;
-    assert!(told[0].starts_with("its container was removed outside abx: it is made from snapshot 'a-"), "{told:?}");
+    assert!(
+        told[0].starts_with("its container was removed outside abx: it is made from snapshot 'a-"),
+        "{told:?}"
+    );
     world.save("a").await.expect("saves");
     world.engine.vanish(&world.sandbox("a"));
     world.driver.compare_all(false).await.expect("compares");

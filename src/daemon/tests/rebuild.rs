@@ -22,14 +22,14 @@ async fn begin(engine: &FakeEngine, home: &Path) -> Driver {
 }
 
 impl World {
-    async fn with_copies() -> Self {
+    pub(super) async fn with_copies() -> Self {
         let world = Self::new();
         let driver = begin(&world.engine, world.home.path()).await;
         Self { driver, ..world }
     }
 
     /// A second life, after the table was damaged.
-    async fn damage_table(self) -> Self {
+    pub(super) async fn damage_table(self) -> Self {
         self.driver.drain(tokio::time::Instant::now()).await;
         std::fs::write(self.home.path().join("sessions.db"), "noise").expect("write");
         let driver = begin(&self.engine, self.home.path()).await;
@@ -37,12 +37,18 @@ impl World {
     }
 
     async fn begin_again(self) -> Self {
-        self.driver.drain(tokio::time::Instant::now()).await;
-        let driver = begin(&self.engine, self.home.path()).await;
-        Self { driver, ..self }
+        let engine = self.engine.clone();
+        self.begin_on(&engine).await
     }
 
-    fn copy_table(&self) {
+    /// A second life on the same table and this engine.
+    pub(super) async fn begin_on(self, engine: &FakeEngine) -> Self {
+        self.driver.drain(tokio::time::Instant::now()).await;
+        let driver = begin(engine, self.home.path()).await;
+        Self { driver, engine: engine.clone(), ..self }
+    }
+
+    pub(super) fn copy_table(&self) {
         self.driver.0.store.back_up(DAY).expect("copied").expect("it was due");
     }
 

@@ -47,8 +47,11 @@ impl Driver {
     /// and what is there stays.
     ///
     /// # Errors
-    /// As there.
+    /// As there, and `invalid_params` where snapshots are to be kept of what may have to be forgotten.
     pub async fn delete_or_forget(&self, name: &str, keep_snapshots: bool) -> Result<DeleteResult, Failure> {
+        if keep_snapshots {
+            return Err(Failure::params("give forget or keep_snapshots: what is forgotten keeps no row"));
+        }
         let (this, wanted) = (self.clone(), name.to_owned());
         let forgotten = self.submit(async move {
             let held = this.hold_alone(&wanted, Verb::Delete { keep_snapshots }).await?;
@@ -85,13 +88,15 @@ impl Driver {
             }
         }
         fault::point("delete.snapshots").await;
+        self.forget_adopted(&held.session.id);
         self.drop_session(held, Vec::new()).await?;
         fault::point("delete.after").await;
         removed.reverse();
         Ok(DeleteResult { deleted: held.session.name.to_string(), snapshots: removed })
     }
 
-    /// Removes a session's rows, and nothing that an engine has.
+    /// Removes a session's rows, and nothing that an engine has; nor the record of a container that was taken over, without
+    /// which it would not come back with its engine.
     async fn forget_rows(&self, held: &Held) -> Result<DeleteResult, Failure> {
         let mut snapshots = self.0.store.snapshots(Some(&held.session.id));
         snapshots.reverse();
@@ -103,7 +108,6 @@ impl Driver {
 
     /// Removes a session's row, and those of these snapshots.
     async fn drop_session(&self, held: &Held, snapshots: Vec<Arc<Snapshot>>) -> Result<(), Failure> {
-        self.forget_adopted(&held.session.id);
         let (gone, key) = (held.session.id.clone(), crate::daemon::effects::base_key(&held.session));
         self.0
             .store

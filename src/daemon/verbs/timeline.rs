@@ -21,6 +21,8 @@ pub struct Pruned {
     pub snapshots: Vec<Arc<Snapshot>>,
     /// Bytes that nothing needs any more.
     pub freed_bytes: u64,
+    /// Names of sessions that were passed over: they are on another engine than the one that answers.
+    pub skipped: Vec<String>,
 }
 
 impl Driver {
@@ -98,7 +100,7 @@ impl Driver {
         Ok(self.0.store.write(move |tx| orphans::drop_snapshot(tx, &gone)).await?)
     }
 
-    /// Deletes what is too much of timelines, or only tells it.
+    /// Deletes what is too much of timelines, or only tells it. Of all of them, those on another engine are passed over.
     ///
     /// # Errors
     /// As documented for `snapshot.prune`. What was deleted by then is gone.
@@ -108,7 +110,7 @@ impl Driver {
         self.submit(async move {
             let names = this.timelines(&asked.names)?;
             let images = this.0.engine.snapshot_images(&this.label()).await?;
-            let mut snapshots = Vec::new();
+            let (mut snapshots, mut skipped) = (Vec::new(), Vec::new());
             for name in names {
                 let held = match this.session(&name) {
                     Ok(session) => this.hold_id(&session.id).await,
@@ -116,10 +118,17 @@ impl Driver {
                 };
                 // One that was deleted while others had their turn has no timeline left.
                 let timeline = this.snapshots(Some(&name)).unwrap_or_default();
-                snapshots.extend(this.prune_timeline(held, &timeline, rule, asked.dry_run).await?);
+                let elsewhere = || this.session(&name).is_ok_and(|session| this.is_elsewhere(&session));
+                match this.prune_timeline(held, &timeline, rule, asked.dry_run, &mut snapshots).await {
+                    Err(failure) if asked.names.is_empty() && elsewhere() => {
+                        tracing::info!(%failure, session = name, "its snapshots stay");
+                        skipped.push(name);
+                    }
+                    pruned => pruned?,
+                }
             }
             let freed_bytes = this.freed(&images, &snapshots).await?;
-            Ok(Pruned { snapshots, freed_bytes })
+            Ok(Pruned { snapshots, freed_bytes, skipped })
         })
         .await
     }
@@ -156,18 +165,19 @@ impl Driver {
         timeline: &[Arc<Snapshot>],
         rule: Rule,
         dry_run: bool,
-    ) -> Result<Vec<Arc<Snapshot>>, Failure> {
+        gone: &mut Vec<Arc<Snapshot>>,
+    ) -> Result<(), Failure> {
         // What was cut off may still need any of them.
         if held.as_ref().is_some_and(|held| held.session.operation.is_some()) {
-            return Ok(Vec::new());
+            return Ok(());
         }
-        let gone = self.too_many(held.as_ref(), timeline, rule).await?;
-        if !dry_run {
-            for snapshot in &gone {
-                self.remove_snapshot(snapshot).await?;
+        for snapshot in self.too_many(held.as_ref(), timeline, rule).await? {
+            if !dry_run {
+                self.remove_snapshot(&snapshot).await?;
             }
+            gone.push(snapshot);
         }
-        Ok(gone)
+        Ok(())
     }
 
     /// Those that go by a rule, but for what the session may still come back from.

@@ -48,6 +48,10 @@ impl Driver {
     ) -> Result<Arc<Session>, Failure> {
         let refused = |refusal| Failure::refused(&session, refusal);
         if plan(&session, Verb::Resume).map_err(refused)?.operation.is_none() {
+            if self.is_elsewhere(&session) {
+                // Of what runs on another engine nothing can be used here.
+                self.observe(&session).await?;
+            }
             return Ok(session);
         }
         if !self.brings_back(resume) {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::daemon::awake::Use;
 use crate::daemon::expiry;
 use crate::engine::RunState;
 use crate::model::id::{SnapshotId, Timestamp};
@@ -263,4 +264,23 @@ async fn no_time_of_a_session_runs_out_while_it_is_elsewhere() {
     assert!(back.elapsed() > 9 * MINUTE, "{:?}", back.elapsed());
     assert_eq!((world.status("timed"), world.row("timed").reason), (Status::Stopped, Some(Reason::Timeout)));
     timer.abort();
+}
+
+#[tokio::test]
+async fn nobody_is_told_that_a_session_of_another_engine_runs_here() {
+    let (one, two) = (engine("one"), engine("second"));
+    let world = World::new().moved(&one).await;
+    world.start("a").await.expect("starts");
+    let world = world.moved(&two).await;
+    let row = world.row("a");
+    assert_eq!(row.status, Status::Running);
+    let used = world.driver.awake(row, None, &Report::default()).await.expect_err("it is not here");
+    let resumed = world.resume("a").await.expect_err("it is not here");
+    let connected = world.driver.connect(Use::from("a")).await.expect_err("it is not here");
+    for failure in [used, resumed, connected] {
+        assert_eq!(failure.kind, Kind::EngineUnavailable, "{failure:?}");
+        assert!(failure.hint.is_some(), "{failure:?}");
+    }
+    let world = world.moved(&one).await;
+    world.resume("a").await.expect("it is here");
 }

@@ -204,14 +204,20 @@ impl Driver {
     }
 
     /// Plans a verb on what is true now: the row is first compared with its container. Where the engine does not
-    /// answer, a verb that would change nothing still succeeds.
+    /// answer, a verb that would change nothing still succeeds; where another engine has the container, none does.
     pub(in crate::daemon) async fn plan_true(&self, held: &mut Held, verb: Verb) -> Result<Plan, Failure> {
         self.end_copies(&held.session, verb).await;
         let compared = self.settle_held(held).await;
         let planned = plan(&held.session, verb).map_err(|refusal| Failure::refused(&held.session, refusal));
         match (compared, planned) {
             (Ok(()), planned) => planned,
-            (Err(_), Ok(plan)) if plan.operation.is_none() && held.session.operation.is_none() => Ok(plan),
+            (Err(_), Ok(plan))
+                if plan.operation.is_none()
+                    && held.session.operation.is_none()
+                    && !self.is_elsewhere(&held.session) =>
+            {
+                Ok(plan)
+            }
             (Err(_), Err(refused)) if refused.kind == Kind::WrongState => Err(refused),
             (Err(failure), _) => Err(failure.about(held.session.name.as_str())),
         }

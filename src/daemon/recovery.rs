@@ -307,7 +307,7 @@ impl Driver {
 
     async fn compare_held(&self, mut held: Held, restarted: bool) -> Result<(), EngineError> {
         let Err(failure) = self.try_compare(&mut held, restarted).await else { return Ok(()) };
-        if self.is_elsewhere(&held.session) {
+        if failure.kind == Kind::EngineUnavailable && self.is_elsewhere(&held.session) {
             tracing::debug!(%failure, session = %held.session.name, "not compared with this engine");
             return Ok(());
         }

@@ -1106,6 +1106,11 @@ export interface SnapshotPruneResult {
    */
   freed_bytes: number;
   /**
+   * Where all sessions were meant, the names of those that were passed over: they are on another engine than the one that
+   * answers.
+   */
+  skipped: string[];
+  /**
    * The snapshots, as they were.
    */
   snapshots: Snapshot[];

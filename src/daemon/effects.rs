@@ -177,11 +177,11 @@ impl Driver {
                 let Some(snapshot) = self.newest_snapshot(&held.session) else {
                     return Err(Failure::refused(&held.session, crate::model::step::Refusal::Lost));
                 };
-                let image = self.foundation(&snapshot, held).await?;
+                let foundation = self.foundation(&snapshot, held).await?;
                 self.remember_base(&held.session, &snapshot.name).await?;
                 self.adopt_agent(&held.session, &snapshot).await?;
                 held.warnings = self.gaps(&held.session, &snapshot).await;
-                self.create_sandbox(held, &image).await?.id
+                self.create_sandbox(held, &foundation.image).await?.id
             }
         };
         let started = self.start_sandbox(&id).await.map_err(|failure| {

@@ -13,6 +13,7 @@ use tokio::sync::{Mutex as AsyncMutex, Notify};
 
 use self::image::Flat;
 use self::spool::Spool;
+use self::uses::{InUse, Uses};
 use super::driver::{Driver, Held};
 use super::failure::Failure;
 use super::files::give::{Sink, give};
@@ -26,6 +27,7 @@ use crate::proto::errors::Kind;
 
 mod image;
 mod spool;
+mod uses;
 
 /// Layers from which on a snapshot's image is flattened: half of what engines can have, so that it is done long before it
 /// must be.
@@ -54,6 +56,8 @@ pub(super) struct Deep {
     making: AsyncMutex<()>,
     /// Held while a snapshot's name and its row go over to another image.
     moving: AsyncMutex<()>,
+    /// Snapshots whose images must stay where they are.
+    pub(super) uses: Uses,
 }
 
 #[derive(Debug, Default)]
@@ -87,6 +91,14 @@ impl Deep {
     }
 }
 
+/// What a sandbox is to be made from. The image is there at least until this is dropped.
+#[derive(Debug)]
+pub(super) struct Foundation {
+    /// Its id.
+    pub(super) image: String,
+    _in_use: InUse,
+}
+
 /// Flattens what is due, for ever.
 pub(super) async fn run(driver: Driver) {
     loop {
@@ -104,25 +116,26 @@ pub(super) async fn run(driver: Driver) {
 }
 
 impl Driver {
-    /// The id of a snapshot's image, for a sandbox that is to stand on it. The session has its turn.
+    /// The image of a snapshot, for a sandbox that is to stand on it. The session has its turn.
     ///
     /// # Errors
     /// As for [`Driver::require_image`].
-    pub(super) async fn foundation(&self, snapshot: &Snapshot, held: &Held) -> Result<String, Failure> {
-        let image = self.require_image(snapshot).await?;
-        if image.layers.len() < WAIT_LAYERS {
-            return Ok(image.id);
-        }
-        if let Err(failure) = self.flatten(&snapshot.id, Some(held)).await {
+    pub(super) async fn foundation(&self, snapshot: &Snapshot, held: &Held) -> Result<Foundation, Failure> {
+        let deep = self.require_image(snapshot).await?.layers.len() >= WAIT_LAYERS;
+        if deep && let Err(failure) = self.flatten(&snapshot.id, Some(held)).await {
             tracing::warn!(%failure, causes = ?failure.causes, snapshot = snapshot.name, "a snapshot is not flattened");
         }
-        Ok(self.require_image(snapshot).await?.id)
+        let in_use = self.0.deep.uses.of([&snapshot.id]).await;
+        Ok(Foundation { image: self.require_image(snapshot).await?.id, _in_use: in_use })
     }
 
     /// Flattens a snapshot, if it is there and due. `held` says that the caller has its session's turn.
-    async fn flatten(&self, id: &SnapshotId, held: Option<&Held>) -> Result<(), Failure> {
+    /// One that is used stays as it is, until the next comparison.
+    pub(super) async fn flatten(&self, id: &SnapshotId, held: Option<&Held>) -> Result<(), Failure> {
         let making = self.0.deep.making.lock().await;
-        let Some(snapshot) = self.ready(id) else { return Ok(()) };
+        let Some(snapshot) = self.ready(id).filter(|_| self.0.deep.uses.try_alone(id).is_some()) else {
+            return Ok(());
+        };
         let Some(old) = self.0.engine.image(&snapshot.image_id).await? else { return Ok(()) };
         if old.layers.len() < FROM_LAYERS {
             return Ok(());
@@ -202,8 +215,11 @@ impl Driver {
             Some(id) if held.is_none() => self.hold_id(id).await,
             _ => None,
         };
+        let alone = self.0.deep.uses.try_alone(&snapshot.id);
         let made = self.0.engine.image(&labels::flat_reference(&snapshot.id)).await?;
-        if self.ready(&snapshot.id).is_some_and(|row| row.image_id == old.id) {
+        if alone.is_none() {
+            tracing::info!(snapshot = snapshot.name, "a snapshot is used, and is flattened later");
+        } else if self.ready(&snapshot.id).is_some_and(|row| row.image_id == old.id) {
             let _moving = self.0.deep.moving.lock().await;
             let Some(made) = &made else { return Ok(false) };
             match self.0.engine.replace_snapshot(&snapshot.id, &old.id, &made.id).await {
@@ -214,7 +230,7 @@ impl Driver {
             self.move_row(snapshot, made).await?;
             fault::point("flatten.row").await;
         }
-        for image in made.iter().chain([old]) {
+        for image in made.iter().chain([old].into_iter().filter(|_| alone.is_some())) {
             if let Err(error) = self.0.engine.sweep_image(&image.id).await {
                 tracing::warn!(%error, image = image.id, "what nothing needs stays until the next look at all images");
             }
@@ -242,6 +258,7 @@ impl Driver {
 
     /// Brings a row up to the image that has the snapshot's name, where a flattening was cut off in between.
     pub(super) async fn follow_name(&self, snapshot: &SnapshotId) -> Result<(), Failure> {
+        let Some(_alone) = self.0.deep.uses.try_alone(snapshot) else { return Ok(()) };
         let _moving = self.0.deep.moving.lock().await;
         let Some(row) = self.ready(snapshot) else { return Ok(()) };
         match self.0.engine.image(&labels::snapshot_reference(snapshot)).await? {

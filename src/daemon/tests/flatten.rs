@@ -2,7 +2,10 @@
 
 use super::*;
 use crate::daemon::flatten;
+use crate::engine::fake::Gate;
 use crate::engine::{Engine, Image, labels};
+use crate::proto::sessions::ForkParams;
+use crate::proto::snapshots::SnapshotExportParams;
 
 /// A world whose image has so many layers, and a session in it that was saved.
 async fn deep(layers: usize) -> (World, Arc<Snapshot>) {
@@ -160,4 +163,88 @@ async fn what_fails_for_a_while_is_tried_again_and_what_fails_for_good_is_not() 
     assert_eq!(archives(&world), 3);
     assert!(!moved(&world, &snapshot));
     task.abort();
+}
+
+type Using = tokio::task::JoinHandle<Result<(), Failure>>;
+
+/// A deep snapshot that was kept when its session was deleted, beside a new session of that name.
+async fn kept() -> (World, Arc<Snapshot>) {
+    let (world, snapshot) = deep(70).await;
+    world.driver.delete("a", true).await.expect("deletes");
+    world.start("a").await.expect("starts");
+    world.stop("a").await.expect("stops");
+    (world, snapshot)
+}
+
+/// Waits until a call of what was begun is held back.
+async fn reached(gate: &Gate, using: &mut Using) {
+    tokio::select! {
+        () = gate.reached() => {}
+        ended = using => panic!("it ended: {ended:?}"),
+    }
+}
+
+/// Whatever makes something of the snapshot that was kept, begun.
+fn begun(world: &World, what: &str, snapshot: &Snapshot) -> Using {
+    let (driver, name, what) = (world.driver.clone(), snapshot.name.clone(), what.to_owned());
+    let file = world.home.path().join("a.tar").display().to_string();
+    tokio::spawn(async move {
+        match what.as_str() {
+            "resume" => driver.resume("a", back_to(&name), Report::default()).await.map(drop),
+            "fork" => {
+                let fork =
+                    ForkParams { name: "a".into(), new_name: "b".into(), snapshot: Some(name), op: None };
+                driver.fork(fork, Report::default()).await.map(drop)
+            }
+            "diff" => driver.diff(&name, None).await.map(drop),
+            _ => {
+                let asked = SnapshotExportParams { snapshot: name, path: file, op: None };
+                driver.export_snapshot(asked, Report::default()).await.map(drop)
+            }
+        }
+    })
+}
+
+#[tokio::test]
+async fn a_snapshot_that_was_kept_stays_where_it_is_while_it_is_used() {
+    for (what, call) in
+        [("resume", "create"), ("fork", "create"), ("export", "image_archive"), ("diff", "image_archive")]
+    {
+        let (world, snapshot) = kept().await;
+        let gate = world.engine.gate(call);
+        let mut using = begun(&world, what, &snapshot);
+        reached(&gate, &mut using).await;
+        world.driver.flatten(&snapshot.id, None).await.expect("it is left for later");
+        let deleting = world.driver.delete_snapshots(vec![snapshot.name.clone()]);
+        tokio::pin!(deleting);
+        assert!(futures_util::poll!(&mut deleting).is_pending());
+        assert!(!moved(&world, &snapshot), "{what}");
+        assert!(image(&world, &snapshot.image_id).await.is_some(), "{what}");
+        gate.open();
+        let ended = using.await.expect("no panic");
+        // The engine in memory has no layers that could be compared.
+        assert!(ended.is_ok() || what == "diff", "{what}: {ended:?}");
+        deleting.await.expect("deletes, once it is used no more");
+        assert_eq!(now(&world, &snapshot), None);
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_that_comes_to_be_used_while_it_is_flattened_is_flattened_later() {
+    let (world, snapshot) = kept().await;
+    let loading = world.engine.gate("load_images");
+    let (driver, id) = (world.driver.clone(), snapshot.id.clone());
+    let task = tokio::spawn(async move { driver.flatten(&id, None).await });
+    loading.reached().await;
+    let creating = world.engine.gate("create");
+    let mut using = begun(&world, "resume", &snapshot);
+    reached(&creating, &mut using).await;
+    loading.open();
+    task.await.expect("no panic").expect("it is left for later");
+    assert!(!moved(&world, &snapshot));
+    assert_eq!(image(&world, &labels::flat_reference(&snapshot.id)).await, None, "nothing is left of it");
+    creating.open();
+    using.await.expect("no panic").expect("resumes");
+    world.driver.flatten(&snapshot.id, None).await.expect("is flattened");
+    assert!(moved(&world, &snapshot));
 }

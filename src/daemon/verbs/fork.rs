@@ -30,10 +30,10 @@ impl Driver {
             }
             // Until the new container stands on the snapshot, nothing may delete that.
             let (source, snapshot, taken) = this.fork_point(&params, &report).await?;
-            let image = this.foundation(&snapshot, &source).await?;
+            let foundation = this.foundation(&snapshot, &source).await?;
             let row = forked(&source.session, name);
             let gaps = this.gaps(&row, &snapshot).await;
-            match this.create_session(row, &image, report.clone()).await {
+            match this.create_session(row, &foundation.image, report.clone()).await {
                 Ok(session) => {
                     gaps.into_iter()
                         .chain(other_ports(&source.session, &session))

@@ -293,7 +293,7 @@ impl Driver {
         let old = self.observe(&held.session).await?;
         let unsaved = !discard && old.is_some() && self.is_unsaved(&held.session).await?;
         let plan = self.plan_true(held, Verb::Rollback { unsaved }).await?;
-        let image = self.foundation(&target, held).await?;
+        let foundation = self.foundation(&target, held).await?;
         if let Some(saving) = saving_part(&plan) {
             let note = Some(format!("before going back to {name}"));
             self.take_snapshot(held, &saving, Naming { note, automatic: true, ..Naming::default() }, report)
@@ -306,7 +306,7 @@ impl Driver {
             self.or_settle(held, moved, "resume").await?;
         }
         fault::point("replace.before").await;
-        let made = self.make_from(held, &target, &image).await;
+        let made = self.make_from(held, &target, &foundation.image).await;
         if made.is_err() {
             self.put_back(held, old.as_ref().map(|o| o.id.clone())).await;
         }

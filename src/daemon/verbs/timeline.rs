@@ -37,10 +37,12 @@ impl Driver {
             let mut deleted = Vec::new();
             for name in names {
                 let snapshot = this.ready_snapshot(&name)?;
-                let held = match &snapshot.session {
-                    Some(id) => this.hold_id(id).await,
-                    None => None,
+                // One that was kept when its session was deleted has no turn that would tell who uses it.
+                let (held, _alone) = match &snapshot.session {
+                    Some(id) => (this.hold_id(id).await, None),
+                    None => (None, Some(this.0.deep.uses.alone(&snapshot.id).await)),
                 };
+                let snapshot = this.ready_snapshot(&name)?;
                 if let Some(held) = &held {
                     this.refuse_last(held, &snapshot).await?;
                 }
@@ -161,12 +163,20 @@ impl Driver {
         if held.as_ref().is_some_and(|held| held.session.operation.is_some()) {
             return Ok(Vec::new());
         }
-        let gone = self.too_many(held.as_ref(), timeline, rule).await?;
+        let mut gone = self.too_many(held.as_ref(), timeline, rule).await?;
+        let mut alone = Vec::new();
+        if held.is_none() {
+            // What is used is no candidate: nobody's turn says so here.
+            alone = gone.iter().map(|s| self.0.deep.uses.try_alone(&s.id)).collect();
+            let mut free = alone.iter().map(Option::is_some);
+            gone.retain(|_| free.next().unwrap_or_default());
+        }
         if !dry_run {
             for snapshot in &gone {
                 self.remove_snapshot(snapshot).await?;
             }
         }
+        drop(alone);
         Ok(gone)
     }
 

@@ -118,6 +118,9 @@ impl Driver {
                 Taking { snapshot: &snapshot, patience, saves: plan.ends_in == Status::Saved, report },
             )
             .await;
+        if done.is_err() {
+            self.give_up(&snapshot).await;
+        }
         let (image, excluded) = self.or_settle(held, done, "save").await?;
         let layers = image.layers.len();
         let ready = Snapshot {
@@ -153,6 +156,14 @@ impl Driver {
         let saved = self.0.store.snapshot(&name).ok_or_else(|| Failure::no_snapshot(&name))?;
         self.0.deep.add(&saved.id, layers);
         Ok(saved)
+    }
+
+    /// Has a snapshot go of which the caller hears that there is none, also where its image is there by now.
+    async fn give_up(&self, snapshot: &Snapshot) {
+        let going = Snapshot { state: SnapshotState::Deleting, ..snapshot.clone() };
+        if let Err(error) = self.0.store.write(move |tx| tx.put_snapshot(&going)).await {
+            tracing::error!(%error, snapshot = snapshot.name, "cannot record that a save failed");
+        }
     }
 
     /// Commits the operation and the row of a snapshot that is being made.

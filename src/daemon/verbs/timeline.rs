@@ -7,7 +7,7 @@ use crate::daemon::clock;
 use crate::daemon::driver::{Driver, Held, composed};
 use crate::daemon::failure::{Failure, quoted};
 use crate::daemon::orphans;
-use crate::engine::{EngineError, Image};
+use crate::engine::{EngineError, Image, labels};
 use crate::fault;
 use crate::model::prune::Rule;
 use crate::model::session::{Snapshot, SnapshotState, Status};
@@ -190,14 +190,16 @@ impl Driver {
         let mut gone = rule.beyond(timeline);
         let Some(held) = held.filter(|_| !gone.is_empty()) else { return Ok(gone) };
         let base = self.base(&held.session).await?;
-        let last = match self.observe(&held.session).await? {
+        let seen = self.observe(&held.session).await?;
+        let last = match &seen {
             Some(_) => None,
             None => self.newest_snapshot(&held.session),
         };
         // What its container was made from, what that was saved to last, and what it would be made from.
-        let made_from = held.session.image_id.as_ref();
+        let made_from = seen.as_ref().and_then(labels::made_from);
         gone.retain(|s| {
-            Some(&s.image_id) != made_from
+            Some(&s.image_id) != held.session.image_id.as_ref()
+                && Some(&s.id) != made_from.as_ref()
                 && Some(&s.name) != base.as_ref()
                 && last.as_ref().is_none_or(|last| last.id != s.id)
         });
@@ -227,7 +229,7 @@ impl Driver {
         }
         let free =
             |image: &&Image| gone.contains(image.id.as_str()) && !stay.iter().any(|s| s.stands_on(image));
-        Ok(images.iter().filter(free).filter_map(crate::engine::labels::own_bytes).sum())
+        Ok(images.iter().filter(free).filter_map(labels::own_bytes).sum())
     }
 }
 

@@ -163,6 +163,18 @@ async fn a_save_that_is_cancelled_while_it_waits_for_its_turn_does_nothing() {
 }
 
 #[tokio::test]
+async fn a_save_is_cancelled_while_it_asks_whether_there_is_room() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    let _gate = world.engine.gate("written_bytes");
+    let (leaves, audience) = Audience::new();
+    leaves.send_replace(Some(Abandoned::Cancelled));
+    refused(&world, false, Report::default().awaited_by(audience)).await;
+    assert_eq!(world.status("a"), Status::Running);
+    world.assert_explained();
+}
+
+#[tokio::test]
 async fn a_save_goes_on_when_its_client_is_only_gone() {
     let world = World::new();
     world.start("a").await.expect("starts");

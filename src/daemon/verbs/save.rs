@@ -108,7 +108,7 @@ impl Driver {
         report: &Report,
     ) -> Result<Arc<Snapshot>, Failure> {
         let reason = naming.reason.unwrap_or(Reason::User);
-        let _room = self.reserve(&held.session).await?;
+        let _room = report.unless_cancelled(self.reserve(&held.session)).await?;
         let patience = naming.patience.unwrap_or(self.config().save_timeout.value);
         let snapshot = self.intend_snapshot(held, plan, naming).await?;
         let done = self

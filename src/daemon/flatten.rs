@@ -8,8 +8,10 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, Notify};
+use tokio::time::timeout;
 
 use self::image::Flat;
 use self::spool::Spool;
@@ -18,6 +20,7 @@ use super::driver::{Driver, Held};
 use super::failure::Failure;
 use super::files::give::{Sink, give};
 use super::files::unpack::{Refusal, unpack};
+use super::progress::Report;
 use crate::engine::{EngineError, Image, labels};
 use crate::fault;
 use crate::model::id::SnapshotId;
@@ -36,6 +39,15 @@ const FROM_LAYERS: usize = 64;
 /// Layers from which on nothing is made from a snapshot before that is flattened: whoever takes snapshots faster than they
 /// are flattened in the background would else come to where engines fail.
 const WAIT_LAYERS: usize = 96;
+
+/// Layers from which on hardly anything can be made from a snapshot at all: what is made from it could not be saved.
+const LAST_LAYERS: usize = 119;
+
+/// How long whoever makes something from a snapshot waits for its flattening, where it would do without.
+const SOON: Duration = Duration::from_secs(60);
+
+/// How long where it would not.
+const AT_LAST: Duration = Duration::from_secs(600);
 
 /// Most layers that an image shares with others when it was flattened: those of the image that the first sandbox was made
 /// from, unless it has more of its own than leaves room for others.
@@ -82,6 +94,10 @@ impl Deep {
         self.ids().waiting.pop_last()
     }
 
+    fn is_given_up(&self, snapshot: &SnapshotId) -> bool {
+        self.ids().given_up.contains(snapshot)
+    }
+
     fn give_up(&self, snapshot: SnapshotId) {
         self.ids().given_up.insert(snapshot);
     }
@@ -103,13 +119,7 @@ pub(super) struct Foundation {
 pub(super) async fn run(driver: Driver) {
     loop {
         while let Some(id) = driver.0.deep.next() {
-            if let Err(failure) = driver.flatten(&id, None).await {
-                tracing::warn!(%failure, causes = ?failure.causes, snapshot = %id, "a snapshot is not flattened");
-                let passes = [Kind::EngineUnavailable, Kind::EngineTimeout, Kind::StoreFull, Kind::StoreBusy];
-                if !passes.contains(&failure.kind) {
-                    driver.0.deep.give_up(id);
-                }
-            }
+            driver.flatten_or_note(&id, None).await;
         }
         driver.0.deep.wake.notified().await;
     }
@@ -119,14 +129,40 @@ impl Driver {
     /// The image of a snapshot, for a sandbox that is to stand on it. The session has its turn.
     ///
     /// # Errors
-    /// As for [`Driver::require_image`].
-    pub(super) async fn foundation(&self, snapshot: &Snapshot, held: &Held) -> Result<Foundation, Failure> {
-        let deep = self.require_image(snapshot).await?.layers.len() >= WAIT_LAYERS;
-        if deep && let Err(failure) = self.flatten(&snapshot.id, Some(held)).await {
-            tracing::warn!(%failure, causes = ?failure.causes, snapshot = snapshot.name, "a snapshot is not flattened");
+    /// As for [`Driver::require_image`], and `wrong_state` where the request was cancelled.
+    pub(super) async fn foundation(
+        &self,
+        snapshot: &Snapshot,
+        held: &Held,
+        report: &Report,
+    ) -> Result<Foundation, Failure> {
+        let layers = self.require_image(snapshot).await?.layers.len();
+        if layers >= WAIT_LAYERS && !self.0.deep.is_given_up(&snapshot.id) {
+            report.line(format!("flattening {}, which stands on {layers} layers", snapshot.name));
+            let limit = if layers < LAST_LAYERS { SOON } else { AT_LAST };
+            let flattening = timeout(limit, self.flatten_or_note(&snapshot.id, Some(held)));
+            let ended = report.unless_cancelled(async { Ok::<_, Failure>(flattening.await) }).await?;
+            if ended.is_err() {
+                tracing::info!(
+                    snapshot = snapshot.name,
+                    layers,
+                    "goes on without waiting for its flattening"
+                );
+                self.0.deep.add(&snapshot.id, layers);
+            }
         }
         let in_use = self.0.deep.uses.of([&snapshot.id]).await;
         Ok(Foundation { image: self.require_image(snapshot).await?.id, _in_use: in_use })
+    }
+
+    /// As [`Driver::flatten`]; one that cannot be flattened, for a reason that stays, is not tried again.
+    async fn flatten_or_note(&self, id: &SnapshotId, held: Option<&Held>) {
+        let Err(failure) = self.flatten(id, held).await else { return };
+        tracing::warn!(%failure, causes = ?failure.causes, snapshot = %id, "a snapshot is not flattened");
+        let passes = [Kind::EngineUnavailable, Kind::EngineTimeout, Kind::StoreFull, Kind::StoreBusy];
+        if !passes.contains(&failure.kind) {
+            self.0.deep.give_up(id.clone());
+        }
     }
 
     /// Flattens a snapshot, if it is there and due. `held` says that the caller has its session's turn.

@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::daemon::flatten;
+use crate::daemon::framing::{Abandoned, Audience};
 use crate::engine::fake::Gate;
 use crate::engine::{Engine, Image, labels};
+use crate::proto::errors::Kind;
 use crate::proto::sessions::ForkParams;
 use crate::proto::snapshots::SnapshotExportParams;
 
@@ -247,4 +249,46 @@ async fn a_snapshot_that_comes_to_be_used_while_it_is_flattened_is_flattened_lat
     using.await.expect("no panic").expect("resumes");
     world.driver.flatten(&snapshot.id, None).await.expect("is flattened");
     assert!(moved(&world, &snapshot));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_makes_something_of_a_deep_snapshot_waits_for_its_flattening_a_while_and_not_for_ever() {
+    let (world, snapshot) = deep(100).await;
+    let gate = world.engine.gate("image_archive");
+    let back = world.go_back("a", &snapshot.name).await.expect("goes back without");
+    assert_eq!(back.image_id.as_ref(), Some(&snapshot.image_id));
+    world.stop("a").await.expect("stops");
+    world.assert_explained();
+    gate.open();
+    let task = flattening(&world);
+    until(|| moved(&world, &snapshot)).await;
+    task.abort();
+}
+
+#[tokio::test]
+async fn what_waits_for_a_flattening_can_be_cancelled() {
+    let (world, snapshot) = deep(100).await;
+    let gate = world.engine.gate("image_archive");
+    let (leaves, audience) = Audience::new();
+    let report = Report::default().awaited_by(audience);
+    let (driver, way) = (world.driver.clone(), back_to(&snapshot.name));
+    let back = tokio::spawn(async move { driver.resume("a", way, report).await });
+    gate.reached().await;
+    leaves.send_replace(Some(Abandoned::Cancelled));
+    assert_eq!(back.await.expect("no panic").expect_err("cancelled").kind, Kind::WrongState);
+    assert_eq!(world.status("a"), Status::Saved);
+    world.assert_explained();
+}
+
+#[tokio::test]
+async fn nobody_waits_for_what_cannot_be_flattened() {
+    let (world, snapshot) = deep(100).await;
+    world.engine.fail_next("image_archive", broken("image_archive"));
+    for _ in 0..2 {
+        let back = world.go_back("a", &snapshot.name).await.expect("goes back without");
+        assert_eq!(back.image_id.as_ref(), Some(&snapshot.image_id));
+        world.stop("a").await.expect("stops");
+    }
+    let archives = world.engine.calls().iter().filter(|call| call.starts_with("image_archive")).count();
+    assert_eq!(archives, 1);
 }

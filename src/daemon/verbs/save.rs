@@ -304,7 +304,7 @@ impl Driver {
         let old = self.observe(&held.session).await?;
         let unsaved = !discard && old.is_some() && self.is_unsaved(&held.session).await?;
         let plan = self.plan_true(held, Verb::Rollback { unsaved }).await?;
-        let foundation = self.foundation(&target, held).await?;
+        let foundation = self.foundation(&target, held, report).await?;
         if let Some(saving) = saving_part(&plan) {
             let note = Some(format!("before going back to {name}"));
             self.take_snapshot(held, &saving, Naming { note, automatic: true, ..Naming::default() }, report)

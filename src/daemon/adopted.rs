@@ -82,7 +82,7 @@ impl Adopted {
         let path = self.dir.join(format!("{id}.json"));
         let done = match &record {
             Some(record) => write(&self.dir, &path, record),
-            None => fs::remove_file(&path),
+            None => removed(&path),
         };
         match (done, record) {
             (Ok(()), Some(record)) => drop(known.insert(id.clone(), record)),
@@ -102,6 +102,14 @@ fn read(path: &Path) -> io::Result<Record> {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     Ok(serde_json::from_slice(&fs::read(path)?)?)
+}
+
+/// Removes a file, if it is there.
+fn removed(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
 }
 
 fn write(dir: &Path, path: &Path, record: &Record) -> io::Result<()> {
@@ -189,5 +197,22 @@ impl Driver {
         let external =
             record.origin.clone().map(|origin| External { origin, status: None, extra: Secret::new("{}") });
         Some(Session { name: name.unwrap_or(row.name.clone()), external, ..row })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_somebody_removed_is_forgotten_as_any_other() {
+        let home = tempfile::tempdir().expect("temporary directory");
+        let adopted = Adopted::open(home.path());
+        let id = SessionId::new("one");
+        let record = Record { container: "c".to_owned(), origin: None, labels: BTreeMap::new() };
+        adopted.put(&id, Some(record));
+        fs::remove_file(home.path().join(DIR).join("one.json")).expect("it is there");
+        adopted.put(&id, None);
+        assert!(!adopted.knows("c"));
     }
 }

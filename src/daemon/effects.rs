@@ -7,6 +7,7 @@ use super::clock;
 use super::driver::{Driver, Held};
 use super::failure::{Failure, quoted};
 use super::mounts;
+use super::progress::Report;
 use crate::engine::{CreateSpec, EngineError, Image, Observed, RunState, labels};
 use crate::fault;
 use crate::model::id::sandbox_name;
@@ -163,7 +164,12 @@ impl Driver {
 
     /// Brings a session back: the same container if it is there, else one made from the newest snapshot. Never a blank
     /// one.
-    pub(super) async fn bring(&self, held: &mut Held, seen: Option<&Observed>) -> Result<(), Failure> {
+    pub(super) async fn bring(
+        &self,
+        held: &mut Held,
+        seen: Option<&Observed>,
+        report: &Report,
+    ) -> Result<(), Failure> {
         let name = held.session.name.as_str().to_owned();
         let id = match seen {
             Some(seen) => {
@@ -177,12 +183,12 @@ impl Driver {
                 let Some(snapshot) = self.newest_snapshot(&held.session) else {
                     return Err(Failure::refused(&held.session, crate::model::step::Refusal::Lost));
                 };
-                let image = self.foundation(&snapshot, held).await?;
+                let foundation = self.foundation(&snapshot, held, report).await?;
                 self.remember_base(&held.session, &snapshot.name).await?;
                 self.adopt_agent(&held.session, &snapshot).await?;
                 held.warnings = removed(&held.session, &snapshot).into_iter().collect();
                 held.warnings.extend(self.gaps(&held.session, &snapshot).await);
-                self.create_sandbox(held, &image).await?.id
+                self.create_sandbox(held, &foundation.image).await?.id
             }
         };
         let started = self.start_sandbox(&id).await.map_err(|failure| {

@@ -8,15 +8,19 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, Notify};
+use tokio::time::timeout;
 
 use self::image::Flat;
 use self::spool::Spool;
+use self::uses::{InUse, Uses};
 use super::driver::{Driver, Held};
 use super::failure::Failure;
 use super::files::give::{Sink, give};
 use super::files::unpack::{Refusal, unpack};
+use super::progress::Report;
 use crate::engine::{EngineError, Image, labels};
 use crate::fault;
 use crate::model::id::SnapshotId;
@@ -26,6 +30,7 @@ use crate::proto::errors::Kind;
 
 mod image;
 mod spool;
+mod uses;
 
 /// Layers from which on a snapshot's image is flattened: half of what engines can have, so that it is done long before it
 /// must be.
@@ -34,6 +39,15 @@ const FROM_LAYERS: usize = 64;
 /// Layers from which on nothing is made from a snapshot before that is flattened: whoever takes snapshots faster than they
 /// are flattened in the background would else come to where engines fail.
 const WAIT_LAYERS: usize = 96;
+
+/// Layers from which on hardly anything can be made from a snapshot at all: what is made from it could not be saved.
+const LAST_LAYERS: usize = 119;
+
+/// How long whoever makes something from a snapshot waits for its flattening, where it would do without.
+const SOON: Duration = Duration::from_secs(60);
+
+/// How long where it would not.
+const AT_LAST: Duration = Duration::from_secs(600);
 
 /// Most layers that an image shares with others when it was flattened: those of the image that the first sandbox was made
 /// from, unless it has more of its own than leaves room for others.
@@ -54,6 +68,8 @@ pub(super) struct Deep {
     making: AsyncMutex<()>,
     /// Held while a snapshot's name and its row go over to another image.
     moving: AsyncMutex<()>,
+    /// Snapshots whose images must stay where they are.
+    pub(super) uses: Uses,
 }
 
 #[derive(Debug, Default)]
@@ -78,6 +94,10 @@ impl Deep {
         self.ids().waiting.pop_last()
     }
 
+    fn is_given_up(&self, snapshot: &SnapshotId) -> bool {
+        self.ids().given_up.contains(snapshot)
+    }
+
     fn give_up(&self, snapshot: SnapshotId) {
         self.ids().given_up.insert(snapshot);
     }
@@ -87,42 +107,71 @@ impl Deep {
     }
 }
 
+/// What a sandbox is to be made from. The image is there at least until this is dropped.
+#[derive(Debug)]
+pub(super) struct Foundation {
+    /// Its id.
+    pub(super) image: String,
+    _in_use: InUse,
+}
+
 /// Flattens what is due, for ever.
 pub(super) async fn run(driver: Driver) {
     loop {
         while let Some(id) = driver.0.deep.next() {
-            if let Err(failure) = driver.flatten(&id, None).await {
-                tracing::warn!(%failure, causes = ?failure.causes, snapshot = %id, "a snapshot is not flattened");
-                let passes = [Kind::EngineUnavailable, Kind::EngineTimeout, Kind::StoreFull, Kind::StoreBusy];
-                if !passes.contains(&failure.kind) {
-                    driver.0.deep.give_up(id);
-                }
-            }
+            driver.flatten_or_note(&id, None).await;
         }
         driver.0.deep.wake.notified().await;
     }
 }
 
 impl Driver {
-    /// The id of a snapshot's image, for a sandbox that is to stand on it. The session has its turn.
+    /// The image of a snapshot, for a sandbox that is to stand on it. The session has its turn.
     ///
     /// # Errors
-    /// As for [`Driver::require_image`].
-    pub(super) async fn foundation(&self, snapshot: &Snapshot, held: &Held) -> Result<String, Failure> {
-        let image = self.require_image(snapshot).await?;
-        if image.layers.len() < WAIT_LAYERS {
-            return Ok(image.id);
+    /// As for [`Driver::require_image`], and `wrong_state` where the request was cancelled.
+    pub(super) async fn foundation(
+        &self,
+        snapshot: &Snapshot,
+        held: &Held,
+        report: &Report,
+    ) -> Result<Foundation, Failure> {
+        let layers = self.require_image(snapshot).await?.layers.len();
+        if layers >= WAIT_LAYERS && !self.0.deep.is_given_up(&snapshot.id) {
+            report.line(format!("flattening {}, which stands on {layers} layers", snapshot.name));
+            let limit = if layers < LAST_LAYERS { SOON } else { AT_LAST };
+            let flattening = timeout(limit, self.flatten_or_note(&snapshot.id, Some(held)));
+            let ended = report.unless_cancelled(async { Ok::<_, Failure>(flattening.await) }).await?;
+            if ended.is_err() {
+                tracing::info!(
+                    snapshot = snapshot.name,
+                    layers,
+                    "goes on without waiting for its flattening"
+                );
+                self.0.deep.add(&snapshot.id, layers);
+            }
         }
-        if let Err(failure) = self.flatten(&snapshot.id, Some(held)).await {
-            tracing::warn!(%failure, causes = ?failure.causes, snapshot = snapshot.name, "a snapshot is not flattened");
+        let in_use = self.0.deep.uses.of([&snapshot.id]).await;
+        Ok(Foundation { image: self.require_image(snapshot).await?.id, _in_use: in_use })
+    }
+
+    /// As [`Driver::flatten`]; one that cannot be flattened, for a reason that stays, is not tried again.
+    async fn flatten_or_note(&self, id: &SnapshotId, held: Option<&Held>) {
+        let Err(failure) = self.flatten(id, held).await else { return };
+        tracing::warn!(%failure, causes = ?failure.causes, snapshot = %id, "a snapshot is not flattened");
+        let passes = [Kind::EngineUnavailable, Kind::EngineTimeout, Kind::StoreFull, Kind::StoreBusy];
+        if !passes.contains(&failure.kind) {
+            self.0.deep.give_up(id.clone());
         }
-        Ok(self.require_image(snapshot).await?.id)
     }
 
     /// Flattens a snapshot, if it is there and due. `held` says that the caller has its session's turn.
-    async fn flatten(&self, id: &SnapshotId, held: Option<&Held>) -> Result<(), Failure> {
+    /// One that is used stays as it is, until the next comparison.
+    pub(super) async fn flatten(&self, id: &SnapshotId, held: Option<&Held>) -> Result<(), Failure> {
         let making = self.0.deep.making.lock().await;
-        let Some(snapshot) = self.ready(id) else { return Ok(()) };
+        let Some(snapshot) = self.ready(id).filter(|_| self.0.deep.uses.try_alone(id).is_some()) else {
+            return Ok(());
+        };
         let Some(old) = self.0.engine.image(&snapshot.image_id).await? else { return Ok(()) };
         if old.layers.len() < FROM_LAYERS {
             return Ok(());
@@ -202,8 +251,11 @@ impl Driver {
             Some(id) if held.is_none() => self.hold_id(id).await,
             _ => None,
         };
+        let alone = self.0.deep.uses.try_alone(&snapshot.id);
         let made = self.0.engine.image(&labels::flat_reference(&snapshot.id)).await?;
-        if self.ready(&snapshot.id).is_some_and(|row| row.image_id == old.id) {
+        if alone.is_none() {
+            tracing::info!(snapshot = snapshot.name, "a snapshot is used, and is flattened later");
+        } else if self.ready(&snapshot.id).is_some_and(|row| row.image_id == old.id) {
             let _moving = self.0.deep.moving.lock().await;
             let Some(made) = &made else { return Ok(false) };
             match self.0.engine.replace_snapshot(&snapshot.id, &old.id, &made.id).await {
@@ -214,7 +266,7 @@ impl Driver {
             self.move_row(snapshot, made).await?;
             fault::point("flatten.row").await;
         }
-        for image in made.iter().chain([old]) {
+        for image in made.iter().chain([old].into_iter().filter(|_| alone.is_some())) {
             if let Err(error) = self.0.engine.sweep_image(&image.id).await {
                 tracing::warn!(%error, image = image.id, "what nothing needs stays until the next look at all images");
             }
@@ -242,6 +294,7 @@ impl Driver {
 
     /// Brings a row up to the image that has the snapshot's name, where a flattening was cut off in between.
     pub(super) async fn follow_name(&self, snapshot: &SnapshotId) -> Result<(), Failure> {
+        let Some(_alone) = self.0.deep.uses.try_alone(snapshot) else { return Ok(()) };
         let _moving = self.0.deep.moving.lock().await;
         let Some(row) = self.ready(snapshot) else { return Ok(()) };
         match self.0.engine.image(&labels::snapshot_reference(snapshot)).await? {

@@ -1,6 +1,7 @@
 //! Room for snapshots: the budget that the user sets for them, and the disk on which the engine keeps them. A save for which
 //! there is none is refused before anything is stopped for it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,7 +10,7 @@ use futures_util::{StreamExt, stream};
 use super::driver::Driver;
 use super::failure::{Failure, quoted};
 use crate::config::size;
-use crate::engine::{Disk, EngineError};
+use crate::engine::{Disk, EngineError, labels};
 use crate::model::budget::{self, Lack, Room};
 use crate::model::session::{EngineKind, Session, Snapshot};
 use crate::proto::daemon::{EngineDisk, SpaceUse};
@@ -20,7 +21,15 @@ const AT_ONCE: usize = 4;
 
 /// Bytes of snapshots that are being made.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Pending(Arc<AtomicU64>);
+pub(super) struct Pending(pub(super) Arc<AtomicU64>);
+
+impl Pending {
+    /// Keeps so many bytes; gives what others keep, too.
+    fn keep(&self, bytes: u64) -> (u64, Reserved) {
+        let others = self.0.fetch_add(bytes, Ordering::SeqCst);
+        (others, Reserved { pending: self.clone(), bytes })
+    }
+}
 
 /// Keeps room for a snapshot until it is made, or given up.
 pub(super) struct Reserved {
@@ -30,7 +39,7 @@ pub(super) struct Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.pending.0.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.pending.0.fetch_sub(self.bytes, Ordering::SeqCst);
     }
 }
 
@@ -45,10 +54,10 @@ impl Driver {
             Some(id) => self.or_unknown(self.0.engine.written_bytes(id).await)?.unwrap_or(0),
             None => 0,
         };
+        // Kept first, then looked: what another save has kept counts here until its snapshot does.
+        let (pending, reserved) = self.0.pending.keep(need);
         let disk = self.or_unknown(self.0.engine.disk().await)?.flatten();
         let snapshots = self.0.store.snapshots(None);
-        let pending = self.0.pending.0.fetch_add(need, Ordering::Relaxed);
-        let reserved = Reserved { pending: self.0.pending.clone(), bytes: need };
         let room = Room {
             budget: self.config().budget.value,
             used: budget::used(&snapshots) + pending,
@@ -56,7 +65,7 @@ impl Driver {
         };
         match room.lack(need) {
             None => Ok(reserved),
-            Some(lack) => Err(self.no_room(session, need, lack, disk.as_ref(), &snapshots)),
+            Some(lack) => Err(self.no_room(session, need, lack, disk.as_ref(), &snapshots).await),
         }
     }
 
@@ -72,7 +81,7 @@ impl Driver {
         }
     }
 
-    fn no_room(
+    async fn no_room(
         &self,
         session: &Session,
         need: u64,
@@ -93,7 +102,14 @@ impl Driver {
         };
         let mut text =
             format!("a snapshot of session '{name}' takes {}, and {of} has {} left", size(need), size(left));
-        let can_go = budget::to_free(snapshots, &self.sessions(), short);
+        let made_from = match self.own_containers().await {
+            Ok(all) => all.iter().filter_map(labels::made_from).collect(),
+            Err(error) => {
+                tracing::info!(%error, "the engine does not tell what its containers were made from");
+                HashSet::new()
+            }
+        };
+        let can_go = budget::to_free(snapshots, &self.sessions(), &made_from, short);
         let hint = if can_go.is_empty() {
             match lack {
                 Lack::Budget { .. } => {

@@ -305,6 +305,12 @@ pub fn own_bytes(image: &Image) -> Option<u64> {
     Some(image.size_bytes.saturating_sub(base))
 }
 
+/// The snapshot that a container was made from, whatever image that has by now; none for one that was made from an image
+/// of no snapshot's.
+pub fn made_from(container: &Observed) -> Option<SnapshotId> {
+    container.labels.get(SNAPSHOT_ID).map(SnapshotId::new)
+}
+
 /// When the container ended that was saved to a snapshot; none where none was.
 pub fn ended_at(image: &Image) -> Option<i64> {
     image.labels.get(SNAPSHOT_ENDED_AT)?.parse().ok()

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::id::SessionId;
+use super::id::{SessionId, SnapshotId};
 use super::prune::is_noted;
 use super::session::{Session, Snapshot, SnapshotState};
 
@@ -61,8 +61,14 @@ pub fn used(snapshots: &[Arc<Snapshot>]) -> u64 {
 }
 
 /// The snapshots whose deletion gives back so many bytes, the largest first, or what comes next to it: no session's newest, none
-/// on which a container stands, and none on which a user has put a note. `snapshots` is newest first.
-pub fn to_free(snapshots: &[Arc<Snapshot>], sessions: &[Arc<Session>], bytes: u64) -> Vec<Arc<Snapshot>> {
+/// on which a container stands, and none on which a user has put a note. `snapshots` is newest first; `made_from` are those from
+/// which containers were made, which may have stood on other images then.
+pub fn to_free(
+    snapshots: &[Arc<Snapshot>],
+    sessions: &[Arc<Session>],
+    made_from: &HashSet<SnapshotId>,
+    bytes: u64,
+) -> Vec<Arc<Snapshot>> {
     let used: HashSet<&str> = sessions.iter().filter_map(|session| session.image_id.as_deref()).collect();
     let mut newest = HashSet::new();
     let mut all: Vec<&Arc<Snapshot>> = snapshots
@@ -70,7 +76,8 @@ pub fn to_free(snapshots: &[Arc<Snapshot>], sessions: &[Arc<Session>], bytes: u6
         .filter(|s| s.state == SnapshotState::Ready)
         .filter(|s| !newest.insert(s.session.as_ref().map_or(s.session_name.as_str(), SessionId::as_str)))
         .filter(|s| {
-            !used.contains(s.image_id.as_str()) && !is_noted(s) && s.own_bytes.is_some_and(|own| own > 0)
+            let stood_on = used.contains(s.image_id.as_str()) || made_from.contains(&s.id);
+            !stood_on && !is_noted(s) && s.own_bytes.is_some_and(|own| own > 0)
         })
         .collect();
     // Of the same size the oldest comes first.
@@ -87,7 +94,7 @@ pub fn to_free(snapshots: &[Arc<Snapshot>], sessions: &[Arc<Session>], bytes: u6
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::id::{SnapshotId, Timestamp};
+    use crate::model::id::Timestamp;
     use crate::model::session::tests::sample;
 
     fn taken(at: i64, session: &str, own: u64) -> Arc<Snapshot> {
@@ -139,8 +146,13 @@ mod tests {
         ];
         let stands = Session { image_id: Some("sha256:2".to_owned()), ..sample("a") };
         let names = |bytes| -> Vec<String> {
-            to_free(&all, &[Arc::new(stands.clone())], bytes).iter().map(|s| s.name.clone()).collect()
+            to_free(&all, &[Arc::new(stands.clone())], &HashSet::new(), bytes)
+                .iter()
+                .map(|s| s.name.clone())
+                .collect()
         };
+        let moved = HashSet::from([SnapshotId::new("3")]);
+        assert_eq!(to_free(&all, &[], &moved, 1)[0].name, "a-2", "its container stands on what it was");
         assert_eq!(names(1), ["a-3"]);
         assert_eq!(names(30), ["a-3"]);
         assert_eq!(names(31), ["a-3", "a-5"]);

@@ -2,7 +2,12 @@
 
 use super::*;
 use crate::daemon::flatten;
+use crate::daemon::framing::{Abandoned, Audience};
+use crate::engine::fake::Gate;
 use crate::engine::{Engine, Image, labels};
+use crate::proto::errors::Kind;
+use crate::proto::sessions::ForkParams;
+use crate::proto::snapshots::SnapshotExportParams;
 
 /// A world whose image has so many layers, and a session in it that was saved.
 async fn deep(layers: usize) -> (World, Arc<Snapshot>) {
@@ -160,4 +165,130 @@ async fn what_fails_for_a_while_is_tried_again_and_what_fails_for_good_is_not() 
     assert_eq!(archives(&world), 3);
     assert!(!moved(&world, &snapshot));
     task.abort();
+}
+
+type Using = tokio::task::JoinHandle<Result<(), Failure>>;
+
+/// A deep snapshot that was kept when its session was deleted, beside a new session of that name.
+async fn kept() -> (World, Arc<Snapshot>) {
+    let (world, snapshot) = deep(70).await;
+    world.driver.delete("a", true).await.expect("deletes");
+    world.start("a").await.expect("starts");
+    world.stop("a").await.expect("stops");
+    (world, snapshot)
+}
+
+/// Waits until a call of what was begun is held back.
+async fn reached(gate: &Gate, using: &mut Using) {
+    tokio::select! {
+        () = gate.reached() => {}
+        ended = using => panic!("it ended: {ended:?}"),
+    }
+}
+
+/// Whatever makes something of the snapshot that was kept, begun.
+fn begun(world: &World, what: &str, snapshot: &Snapshot) -> Using {
+    let (driver, name, what) = (world.driver.clone(), snapshot.name.clone(), what.to_owned());
+    let file = world.home.path().join("a.tar").display().to_string();
+    tokio::spawn(async move {
+        match what.as_str() {
+            "resume" => driver.resume("a", back_to(&name), Report::default()).await.map(drop),
+            "fork" => {
+                let fork =
+                    ForkParams { name: "a".into(), new_name: "b".into(), snapshot: Some(name), op: None };
+                driver.fork(fork, Report::default()).await.map(drop)
+            }
+            "diff" => driver.diff(&name, None).await.map(drop),
+            _ => {
+                let asked = SnapshotExportParams { snapshot: name, path: file, op: None };
+                driver.export_snapshot(asked, Report::default()).await.map(drop)
+            }
+        }
+    })
+}
+
+#[tokio::test]
+async fn a_snapshot_that_was_kept_stays_where_it_is_while_it_is_used() {
+    for (what, call) in
+        [("resume", "create"), ("fork", "create"), ("export", "image_archive"), ("diff", "image_archive")]
+    {
+        let (world, snapshot) = kept().await;
+        let gate = world.engine.gate(call);
+        let mut using = begun(&world, what, &snapshot);
+        reached(&gate, &mut using).await;
+        world.driver.flatten(&snapshot.id, None).await.expect("it is left for later");
+        let deleting = world.driver.delete_snapshots(vec![snapshot.name.clone()]);
+        tokio::pin!(deleting);
+        assert!(futures_util::poll!(&mut deleting).is_pending());
+        assert!(!moved(&world, &snapshot), "{what}");
+        assert!(image(&world, &snapshot.image_id).await.is_some(), "{what}");
+        gate.open();
+        let ended = using.await.expect("no panic");
+        // The engine in memory has no layers that could be compared.
+        assert!(ended.is_ok() || what == "diff", "{what}: {ended:?}");
+        deleting.await.expect("deletes, once it is used no more");
+        assert_eq!(now(&world, &snapshot), None);
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_that_comes_to_be_used_while_it_is_flattened_is_flattened_later() {
+    let (world, snapshot) = kept().await;
+    let loading = world.engine.gate("load_images");
+    let (driver, id) = (world.driver.clone(), snapshot.id.clone());
+    let task = tokio::spawn(async move { driver.flatten(&id, None).await });
+    loading.reached().await;
+    let creating = world.engine.gate("create");
+    let mut using = begun(&world, "resume", &snapshot);
+    reached(&creating, &mut using).await;
+    loading.open();
+    task.await.expect("no panic").expect("it is left for later");
+    assert!(!moved(&world, &snapshot));
+    assert_eq!(image(&world, &labels::flat_reference(&snapshot.id)).await, None, "nothing is left of it");
+    creating.open();
+    using.await.expect("no panic").expect("resumes");
+    world.driver.flatten(&snapshot.id, None).await.expect("is flattened");
+    assert!(moved(&world, &snapshot));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_makes_something_of_a_deep_snapshot_waits_for_its_flattening_a_while_and_not_for_ever() {
+    let (world, snapshot) = deep(100).await;
+    let gate = world.engine.gate("image_archive");
+    let back = world.go_back("a", &snapshot.name).await.expect("goes back without");
+    assert_eq!(back.image_id.as_ref(), Some(&snapshot.image_id));
+    world.stop("a").await.expect("stops");
+    world.assert_explained();
+    gate.open();
+    let task = flattening(&world);
+    until(|| moved(&world, &snapshot)).await;
+    task.abort();
+}
+
+#[tokio::test]
+async fn what_waits_for_a_flattening_can_be_cancelled() {
+    let (world, snapshot) = deep(100).await;
+    let gate = world.engine.gate("image_archive");
+    let (leaves, audience) = Audience::new();
+    let report = Report::default().awaited_by(audience);
+    let (driver, way) = (world.driver.clone(), back_to(&snapshot.name));
+    let back = tokio::spawn(async move { driver.resume("a", way, report).await });
+    gate.reached().await;
+    leaves.send_replace(Some(Abandoned::Cancelled));
+    assert_eq!(back.await.expect("no panic").expect_err("cancelled").kind, Kind::WrongState);
+    assert_eq!(world.status("a"), Status::Saved);
+    world.assert_explained();
+}
+
+#[tokio::test]
+async fn nobody_waits_for_what_cannot_be_flattened() {
+    let (world, snapshot) = deep(100).await;
+    world.engine.fail_next("image_archive", broken("image_archive"));
+    for _ in 0..2 {
+        let back = world.go_back("a", &snapshot.name).await.expect("goes back without");
+        assert_eq!(back.image_id.as_ref(), Some(&snapshot.image_id));
+        world.stop("a").await.expect("stops");
+    }
+    let archives = world.engine.calls().iter().filter(|call| call.starts_with("image_archive")).count();
+    assert_eq!(archives, 1);
 }

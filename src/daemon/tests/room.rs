@@ -1,9 +1,13 @@
 //! Room for snapshots: the budget, and the engine's disk.
 
+use std::sync::atomic::Ordering;
+
 use super::*;
+use crate::engine::Engine;
 use crate::model::idle::IdleAction;
 use crate::proto::errors::Kind;
 use crate::proto::sessions::ForkParams;
+use crate::proto::snapshots::SnapshotPruneParams;
 
 const MIB: u64 = 1 << 20;
 
@@ -84,6 +88,54 @@ async fn two_saves_at_once_do_not_share_what_is_left() {
         .await
         .expect("deletes");
     world.save_running("b").await.expect("what was kept for the first is free again");
+}
+
+#[tokio::test]
+async fn what_one_save_is_about_to_take_counts_before_it_looks_what_there_is() {
+    let world = with_budget("10MiB").await;
+    world.start("b").await.expect("starts");
+    for name in ["a", "b"] {
+        world.engine.set_written(&world.sandbox(name), 6 * MIB);
+    }
+    let gate = world.engine.gate("disk");
+    let begin = |name: &'static str| {
+        let driver = world.driver.clone();
+        tokio::spawn(async move { driver.save(name, Naming::default(), true, Report::default()).await })
+    };
+    let first = begin("a");
+    gate.reached().await;
+    let second = begin("b");
+    gate.reached_by(2).await;
+    assert_eq!(world.driver.0.pending.0.load(Ordering::SeqCst), 12 * MIB);
+    gate.open();
+    first.await.expect("no panic").expect("saves");
+    assert_eq!(second.await.expect("no panic").expect_err("the first has that room").kind, Kind::Limit);
+}
+
+#[tokio::test]
+async fn a_container_keeps_the_snapshot_that_it_was_made_from_whatever_image_that_has_by_now() {
+    let world = World::new().configured("[snapshots]\nbudget = \"20MiB\"\n").await;
+    let image = world.engine.image(IMAGE).await.expect("answers").expect("there");
+    world.engine.deepen(&image.id, 69);
+    world.start("a").await.expect("starts");
+    save_as(&world, "a", "first", 9 * MIB).await.expect("fits");
+    world.go_back("a", "first").await.expect("goes back");
+    let deep = world.driver.0.store.snapshot("first").expect("there");
+    world.driver.flatten(&deep.id, None).await.expect("is flattened");
+    assert_ne!(world.driver.0.store.snapshot("first").expect("there").image_id, deep.image_id);
+    for (name, bytes) in [("second", MIB), ("third", MIB)] {
+        world.engine.set_written(&world.sandbox("a"), bytes);
+        let naming = Naming { name: Some(name.to_owned()), ..Naming::default() };
+        world.driver.save("a", naming, true, Report::default()).await.expect("fits");
+    }
+    world.engine.set_written(&world.sandbox("a"), 19 * MIB);
+    let refused = world.save_running("a").await.expect_err("it does not fit");
+    assert!(!refused.message.contains("'first'"), "{refused}");
+    assert!(refused.message.contains("'second'"), "{refused}");
+    let asked = SnapshotPruneParams { keep: Some(1), ..SnapshotPruneParams::default() };
+    let pruned = world.driver.prune(asked).await.expect("prunes");
+    let names: Vec<&str> = pruned.snapshots.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(names, ["second"]);
 }
 
 #[tokio::test]

@@ -82,6 +82,35 @@ async fn an_image_that_comes_after_its_save_had_run_out_of_time_is_removed() {
     assert!(world.driver.snapshots(None).expect("a list").is_empty());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_save_that_is_given_up_leaves_nothing_also_where_its_image_is_there_by_then() {
+    for cancelled in [true, false] {
+        let world = World::new();
+        world.start("a").await.expect("starts");
+        let gate = world.engine.gate("commit");
+        let (leaves, audience) = Audience::new();
+        let report = Report::default().awaited_by(audience.clone());
+        let driver = world.driver.clone();
+        let save = tokio::spawn(async move { driver.save("a", naming(), true, report).await });
+        gate.reached().await;
+        let unmade = world.driver.0.store.snapshots(None)[0].clone();
+        // The save has its turn.
+        let row = Held::new(world.row("a"), Arc::new(tokio::sync::Mutex::default()).lock_owned().await);
+        let asked = world.driver.commit_spec(&row, &unmade, &world.sandbox("a"));
+        world.engine.commit_late(&asked).expect("made");
+        if cancelled {
+            leaves.send_replace(Some(Abandoned::Cancelled));
+        }
+        save.await.expect("no panic").expect_err("given up");
+        assert!(world.driver.snapshots(None).expect("a list").is_empty(), "cancelled: {cancelled}");
+        let reference = labels::snapshot_reference(&unmade.id);
+        assert_eq!(world.engine.image(&reference).await.expect("answers"), None);
+        world.assert_explained();
+        gate.open();
+        world.driver.save("a", naming(), true, Report::default()).await.expect("its name is free");
+    }
+}
+
 #[tokio::test]
 async fn no_other_session_waits_for_a_save() {
     let world = World::new();
@@ -131,6 +160,18 @@ async fn a_save_that_is_cancelled_while_it_waits_for_its_turn_does_nothing() {
     refused(&world, false, Report::default().awaited_by(audience)).await;
     assert_eq!(world.status("a"), Status::Running);
     drop(turn);
+}
+
+#[tokio::test]
+async fn a_save_is_cancelled_while_it_asks_whether_there_is_room() {
+    let world = World::new();
+    world.start("a").await.expect("starts");
+    let _gate = world.engine.gate("written_bytes");
+    let (leaves, audience) = Audience::new();
+    leaves.send_replace(Some(Abandoned::Cancelled));
+    refused(&world, false, Report::default().awaited_by(audience)).await;
+    assert_eq!(world.status("a"), Status::Running);
+    world.assert_explained();
 }
 
 #[tokio::test]

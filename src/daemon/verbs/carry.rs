@@ -77,6 +77,7 @@ impl Driver {
         let this = self.clone();
         self.submit(async move {
             let snapshot = this.ready_snapshot(&asked.snapshot)?;
+            let _in_use = this.0.deep.uses.of([&snapshot.id]).await;
             let image = this.require_image(&snapshot).await?;
             let head = this.index(&snapshot).head().map_err(|error| unwritten(&path, &error))?;
             let partial = Partial::create(path.clone())?;

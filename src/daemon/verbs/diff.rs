@@ -49,6 +49,7 @@ impl Driver {
         if from.image_id == to.image_id {
             return Ok(BTreeMap::new());
         }
+        let _in_use = self.0.deep.uses.of([&from.id, &to.id]).await;
         let (from, to) = (self.require_image(from).await?.id, self.require_image(to).await?.id);
         let (_, layers) = self.layers(&from, &to, Reader::default()).await?;
         let stack = |image: &str| layers.stack(image).ok_or_else(unreadable);
@@ -74,6 +75,7 @@ impl Driver {
         if seen.image_id == from.image_id {
             return Ok(as_told(changes));
         }
+        let _in_use = self.0.deep.uses.of([&from.id]).await;
         let from = self.require_image(from).await?.id;
         let (reader, changed) = self.changed(&seen, changes).await?;
         let (_, layers) = self.layers(&from, &seen.image_id, reader).await?;

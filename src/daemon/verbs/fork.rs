@@ -30,10 +30,16 @@ impl Driver {
             }
             // Until the new container stands on the snapshot, nothing may delete that.
             let (source, snapshot, taken) = this.fork_point(&params, &report).await?;
-            let image = this.foundation(&snapshot, &source).await?;
+            let foundation = match this.foundation(&snapshot, &source, &report).await {
+                Ok(foundation) => foundation,
+                Err(failure) => {
+                    this.untake(&snapshot, taken).await;
+                    return Err(failure);
+                }
+            };
             let row = forked(&source.session, name);
             let gaps = this.gaps(&row, &snapshot).await;
-            match this.create_session(row, &image, report.clone()).await {
+            match this.create_session(row, &foundation.image, report.clone()).await {
                 Ok(session) => {
                     gaps.into_iter()
                         .chain(other_ports(&source.session, &session))
@@ -43,15 +49,19 @@ impl Driver {
                     Ok(session)
                 }
                 Err(failure) => {
-                    // A snapshot that was taken for the fork alone goes with it.
-                    if taken && let Err(error) = this.remove_snapshot(&snapshot).await {
-                        tracing::warn!(%error, snapshot = snapshot.name, "a failed fork leaves its snapshot");
-                    }
+                    this.untake(&snapshot, taken).await;
                     Err(failure)
                 }
             }
         })
         .await
+    }
+
+    /// After a fork that failed: a snapshot that was taken for it alone goes with it.
+    async fn untake(&self, snapshot: &Snapshot, taken: bool) {
+        if taken && let Err(error) = self.remove_snapshot(snapshot).await {
+            tracing::warn!(%error, snapshot = snapshot.name, "a failed fork leaves its snapshot");
+        }
     }
 
     /// The source in its turn, the snapshot to fork from, and whether that was taken for it.

@@ -72,7 +72,10 @@ impl Driver {
                 Way::BackTo { snapshot, discard } => {
                     this.roll_back(&mut held, &snapshot, discard, &report).await?;
                 }
-                Way::AsItWas => this.resume_held(&mut held, &Report::default()).await?,
+                Way::AsItWas => {
+                    let plan = this.plan_true(&mut held, Verb::Resume).await?;
+                    this.carry_to_running(&mut held, &plan, true, &report).await?;
+                }
             }
             held.warnings.drain(..).for_each(|warning| report.warn(warning));
             Ok(held.session)
@@ -90,18 +93,24 @@ impl Driver {
         if plan.operation.is_some() {
             report.line(awake::line(&held.session));
         }
-        self.carry_to_running(held, &plan, true).await
+        self.carry_to_running(held, &plan, true, report).await
     }
 
     /// Carries out a plan that ends in running. A resume counts the timeout anew, a mere thaw does not.
-    async fn carry_to_running(&self, held: &mut Held, plan: &Plan, anew: bool) -> Result<(), Failure> {
+    async fn carry_to_running(
+        &self,
+        held: &mut Held,
+        plan: &Plan,
+        anew: bool,
+        report: &Report,
+    ) -> Result<(), Failure> {
         let Some(operation) = plan.operation else { return Ok(()) };
         let seen = self.observe(&held.session).await?;
         self.intend(held, operation).await?;
         let done = if plan.steps == [Step::Unpause] {
             self.thaw(held, anew).await
         } else {
-            self.bring(held, seen.as_ref()).await
+            self.bring(held, seen.as_ref(), report).await
         };
         self.or_settle(held, done, "resume").await
     }
@@ -197,7 +206,7 @@ impl Driver {
         self.submit(async move {
             let mut held = this.hold(&name).await?;
             let plan = this.plan_true(&mut held, Verb::Unpause).await?;
-            this.carry_to_running(&mut held, &plan, false).await?;
+            this.carry_to_running(&mut held, &plan, false, &Report::default()).await?;
             Ok(held.session)
         })
         .await

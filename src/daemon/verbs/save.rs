@@ -108,7 +108,7 @@ impl Driver {
         report: &Report,
     ) -> Result<Arc<Snapshot>, Failure> {
         let reason = naming.reason.unwrap_or(Reason::User);
-        let _room = self.reserve(&held.session).await?;
+        let _room = report.unless_cancelled(self.reserve(&held.session)).await?;
         let patience = naming.patience.unwrap_or(self.config().save_timeout.value);
         let snapshot = self.intend_snapshot(held, plan, naming).await?;
         let done = self
@@ -118,6 +118,9 @@ impl Driver {
                 Taking { snapshot: &snapshot, patience, saves: plan.ends_in == Status::Saved, report },
             )
             .await;
+        if done.is_err() {
+            self.give_up(&snapshot).await;
+        }
         let (image, excluded) = self.or_settle(held, done, "save").await?;
         let layers = image.layers.len();
         let ready = Snapshot {
@@ -153,6 +156,14 @@ impl Driver {
         let saved = self.0.store.snapshot(&name).ok_or_else(|| Failure::no_snapshot(&name))?;
         self.0.deep.add(&saved.id, layers);
         Ok(saved)
+    }
+
+    /// Has a snapshot go of which the caller hears that there is none, also where its image is there by now.
+    async fn give_up(&self, snapshot: &Snapshot) {
+        let going = Snapshot { state: SnapshotState::Deleting, ..snapshot.clone() };
+        if let Err(error) = self.0.store.write(move |tx| tx.put_snapshot(&going)).await {
+            tracing::error!(%error, snapshot = snapshot.name, "cannot record that a save failed");
+        }
     }
 
     /// Commits the operation and the row of a snapshot that is being made.
@@ -293,7 +304,7 @@ impl Driver {
         let old = self.observe(&held.session).await?;
         let unsaved = !discard && old.is_some() && self.is_unsaved(&held.session).await?;
         let plan = self.plan_true(held, Verb::Rollback { unsaved }).await?;
-        let image = self.foundation(&target, held).await?;
+        let foundation = self.foundation(&target, held, report).await?;
         if let Some(saving) = saving_part(&plan) {
             let note = Some(format!("before going back to {name}"));
             self.take_snapshot(held, &saving, Naming { note, automatic: true, ..Naming::default() }, report)
@@ -306,7 +317,7 @@ impl Driver {
             self.or_settle(held, moved, "resume").await?;
         }
         fault::point("replace.before").await;
-        let made = self.make_from(held, &target, &image).await;
+        let made = self.make_from(held, &target, &foundation.image).await;
         if made.is_err() {
             self.put_back(held, old.as_ref().map(|o| o.id.clone())).await;
         }

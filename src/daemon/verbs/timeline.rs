@@ -7,7 +7,7 @@ use crate::daemon::clock;
 use crate::daemon::driver::{Driver, Held, composed};
 use crate::daemon::failure::{Failure, quoted};
 use crate::daemon::orphans;
-use crate::engine::{EngineError, Image};
+use crate::engine::{EngineError, Image, labels};
 use crate::fault;
 use crate::model::prune::Rule;
 use crate::model::session::{Snapshot, SnapshotState, Status};
@@ -39,10 +39,12 @@ impl Driver {
             let mut deleted = Vec::new();
             for name in names {
                 let snapshot = this.ready_snapshot(&name)?;
-                let held = match &snapshot.session {
-                    Some(id) => this.hold_id(id).await,
-                    None => None,
+                // One that was kept when its session was deleted has no turn that would tell who uses it.
+                let (held, _alone) = match &snapshot.session {
+                    Some(id) => (this.hold_id(id).await, None),
+                    None => (None, Some(this.0.deep.uses.alone(&snapshot.id).await)),
                 };
+                let snapshot = this.ready_snapshot(&name)?;
                 if let Some(held) = &held {
                     this.refuse_last(held, &snapshot).await?;
                 }
@@ -171,12 +173,21 @@ impl Driver {
         if held.as_ref().is_some_and(|held| held.session.operation.is_some()) {
             return Ok(());
         }
-        for snapshot in self.too_many(held.as_ref(), timeline, rule).await? {
+        let mut go = self.too_many(held.as_ref(), timeline, rule).await?;
+        let mut alone = Vec::new();
+        if held.is_none() {
+            // What is used is no candidate: nobody's turn says so here.
+            alone = go.iter().map(|s| self.0.deep.uses.try_alone(&s.id)).collect();
+            let mut free = alone.iter().map(Option::is_some);
+            go.retain(|_| free.next().unwrap_or_default());
+        }
+        for snapshot in go {
             if !dry_run {
                 self.remove_snapshot(&snapshot).await?;
             }
             gone.push(snapshot);
         }
+        drop(alone);
         Ok(())
     }
 
@@ -190,14 +201,16 @@ impl Driver {
         let mut gone = rule.beyond(timeline);
         let Some(held) = held.filter(|_| !gone.is_empty()) else { return Ok(gone) };
         let base = self.base(&held.session).await?;
-        let last = match self.observe(&held.session).await? {
+        let seen = self.observe(&held.session).await?;
+        let last = match &seen {
             Some(_) => None,
             None => self.newest_snapshot(&held.session),
         };
         // What its container was made from, what that was saved to last, and what it would be made from.
-        let made_from = held.session.image_id.as_ref();
+        let made_from = seen.as_ref().and_then(labels::made_from);
         gone.retain(|s| {
-            Some(&s.image_id) != made_from
+            Some(&s.image_id) != held.session.image_id.as_ref()
+                && Some(&s.id) != made_from.as_ref()
                 && Some(&s.name) != base.as_ref()
                 && last.as_ref().is_none_or(|last| last.id != s.id)
         });
@@ -227,7 +240,7 @@ impl Driver {
         }
         let free =
             |image: &&Image| gone.contains(image.id.as_str()) && !stay.iter().any(|s| s.stands_on(image));
-        Ok(images.iter().filter(free).filter_map(crate::engine::labels::own_bytes).sum())
+        Ok(images.iter().filter(free).filter_map(labels::own_bytes).sum())
     }
 }
 

@@ -1,14 +1,19 @@
 //! The disk on which the engine keeps its data, where that is this machine's, and the volumes there.
 
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use nix::sys::statvfs::statvfs;
 use nix::sys::utsname::uname;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use super::link::{About, Link, ORDINARY};
 use super::snapshot::optional;
 use crate::engine::{Disk, EngineError};
+
+/// Longest look at the disk: one that does not answer by then is not known.
+const LOOK_LIMIT: Duration = Duration::from_secs(10);
 
 /// Asks for it.
 pub(super) async fn of(link: &Link) -> Result<Option<Disk>, EngineError> {
@@ -21,9 +26,15 @@ pub(super) async fn of(link: &Link) -> Result<Option<Disk>, EngineError> {
         client.root.get_or_try_init(|| ask).await.cloned()
     });
     let Some(root) = asked.await? else { return Ok(None) };
-    // A file system that hangs must not hold up who asks for others.
-    let looked = tokio::task::spawn_blocking(move || look(&root)).await;
-    Ok(looked.unwrap_or_default())
+    Ok(in_time(LOOK_LIMIT, move || look(&root)).await)
+}
+
+/// Looks on a thread of its own, for a file system that hangs must not hold up who asks; none where it does.
+async fn in_time<T: Send + 'static>(
+    limit: Duration,
+    look: impl FnOnce() -> Option<T> + Send + 'static,
+) -> Option<T> {
+    timeout(limit, spawn_blocking(look)).await.ok()?.unwrap_or_default()
 }
 
 /// When a volume was made, where its directory is ours to look at, and else nothing; none if it is not there. What engines call
@@ -40,8 +51,9 @@ pub(super) async fn volume_made(link: &Link, name: &str) -> Result<Option<String
     if root.is_none() {
         return Ok(Some(String::new()));
     }
-    let born = tokio::task::spawn_blocking(move || std::fs::metadata(volume.mountpoint)?.created()).await;
-    let born = born.ok().and_then(Result::ok).and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
+    let created = move || std::fs::metadata(volume.mountpoint).and_then(|dir| dir.created()).ok();
+    let born = in_time(LOOK_LIMIT, created).await;
+    let born = born.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
     Ok(Some(born.map(|since| since.as_nanos().to_string()).unwrap_or_default()))
 }
 
@@ -69,6 +81,15 @@ fn look(root: &Path) -> Option<Disk> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_disk_that_does_not_answer_is_not_known() {
+        let (end, hangs) = std::sync::mpsc::channel::<()>();
+        let look = move || hangs.recv().err().map(|_| ());
+        assert_eq!(in_time(Duration::from_millis(10), look).await, None);
+        drop(end);
+        assert_eq!(in_time(LOOK_LIMIT, || Some(1)).await, Some(1));
+    }
 
     #[test]
     fn only_an_engine_of_this_machine_has_a_disk_here() {

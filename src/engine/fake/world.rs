@@ -180,6 +180,9 @@ impl State {
             return Err(conflict("create", "the name is in use"));
         }
         let image_id = self.image_id(&spec.image).ok_or_else(|| no_image(&spec.image))?;
+        // Those of its image shine through, as at any engine.
+        let mut all = self.images.get(&image_id).map(|i| i.image.labels.clone()).unwrap_or_default();
+        all.extend(labels);
         let id = self.fresh("c");
         let mut free = FIRST_FREE_PORT..;
         let ports = spec.session.spec.ports.iter();
@@ -192,7 +195,7 @@ impl State {
             finished_at_ms: None,
             oom_killed: false,
             image_id,
-            labels,
+            labels: all,
             ports,
             mounts: spec.session.spec.workspace.iter().chain(&spec.session.spec.mounts).cloned().collect(),
             pid: None,

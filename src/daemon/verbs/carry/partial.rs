@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use nix::fcntl::OFlag;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use tokio::sync::mpsc;
 
 use crate::daemon::failure::{Failure, quoted};
@@ -25,12 +27,8 @@ pub(super) struct Partial {
 
 impl Partial {
     pub(super) fn create(path: PathBuf) -> Result<Self, Failure> {
-        if let Ok(there) = path.symlink_metadata() {
-            let hint = match there.is_file() {
-                true => format!("choose another name, or: rm {}", quoted(&path.display().to_string())),
-                false => "choose another name".to_owned(),
-            };
-            return Err(Failure::params(format!("{} is there already", path.display())).hint(hint));
+        if path.symlink_metadata().is_ok() {
+            return Err(unwritten(&path, &io::ErrorKind::AlreadyExists.into()));
         }
         let mut at = path.clone().into_os_string();
         at.push(PARTIAL);
@@ -61,8 +59,13 @@ impl Partial {
             }
         }
         file.sync_all()?;
-        fs::rename(&self.at, &self.path)?;
+        name(&self.at, &self.path)?;
         self.whole = true;
+        // It is there; whether it is after a crash of the machine is another matter, and not all file systems say.
+        let dir = self.path.parent().map(|dir| File::open(dir).and_then(|dir| dir.sync_all()));
+        if let Some(Err(error)) = dir {
+            tracing::info!(%error, file = %self.path.display(), "the directory of an export is not synced");
+        }
         Ok(written)
     }
 }
@@ -77,7 +80,27 @@ impl Drop for Partial {
     }
 }
 
+/// Gives a file its name, unless that is somebody else's by now.
+fn name(at: &Path, path: &Path) -> io::Result<()> {
+    match renameat_with(CWD, at, CWD, path, RenameFlags::NOREPLACE) {
+        // File systems that cannot do it at once may have a second name.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+            fs::hard_link(at, path)?;
+            fs::remove_file(at)
+        }
+        named => Ok(named?),
+    }
+}
+
 pub(super) fn unwritten(path: &Path, error: &io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::AlreadyExists {
+        let hint = match path.is_file() {
+            true => format!("choose another name, or: rm {}", quoted(&path.display().to_string())),
+            // A device, or a directory, is nothing to remove.
+            false => "choose another name".to_owned(),
+        };
+        return Failure::params(format!("{} is there already", path.display())).hint(hint);
+    }
     Failure::file(&format!("write {}", path.display()), error)
 }
 
@@ -90,4 +113,23 @@ pub(super) fn open(path: &Path, doing: &str) -> Result<File, Failure> {
     }
     Err(Failure::params(format!("cannot {doing}: it is no file"))
         .hint("abx snapshot import - takes the standard input"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_appears_meanwhile_is_not_replaced() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let path = dir.path().join("one.abx");
+        let partial = Partial::create(path.clone()).expect("nothing is there");
+        fs::write(&path, "mine").expect("write");
+        let (chunks, queue) = mpsc::channel(1);
+        chunks.try_send(None).expect("there is room");
+        let error = partial.fill(b"theirs", queue).expect_err("it is there by now");
+        assert!(unwritten(&path, &error).message.ends_with("is there already"), "{error}");
+        assert_eq!(fs::read_to_string(&path).expect("read"), "mine");
+        assert_eq!(fs::read_dir(dir.path()).expect("list").count(), 1, "nothing is left of the export");
+    }
 }

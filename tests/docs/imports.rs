@@ -39,6 +39,12 @@ const RULES: &[Rule] = &[
     Rule { place: "engine/docker/disk", ours: &["model"], outside: &[ENGINE, &["bollard", "nix::sys"]] },
     Rule { place: "daemon", ours: DAEMON_OURS, outside: &[DAEMON] },
     Rule { place: "daemon/flatten", ours: DAEMON_OURS, outside: &[DAEMON, &["sha2", "tempfile"]] },
+    // A name that is given only if it is free: nix has that for Linux alone.
+    Rule {
+        place: "daemon/verbs/carry/partial",
+        ours: DAEMON_OURS,
+        outside: &[DAEMON, &["rustix::fs", "rustix::io"]],
+    },
     Rule { place: "daemon/rpc", ours: RPC_OURS, outside: &[DAEMON] },
     Rule { place: "guest", ours: &[], outside: &[GUEST] },
     Rule { place: "client", ours: &["paths", "proto"], outside: &[CLIENT] },

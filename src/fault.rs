@@ -7,7 +7,7 @@
 //! `ABX_FAULT_DEADLINE` names a file: while it is there, no deadline of an engine call is longer than the milliseconds in
 //! it. What a test does before it holds an engine still has all the time that it has elsewhere.
 //!
-//! A test of this crate sets the wall clock of its own thread with [`set_clock`].
+//! A test of this crate sets the wall clock of its own thread with `set_clock`.
 
 use std::time::Duration;
 

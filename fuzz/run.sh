@@ -2,7 +2,7 @@
 # Fuzzes the parsers, tells what came of it, and fails when one of them breaks.
 #   fuzz/run.sh [TARGET...] [-OPTION...]   each for FUZZ_SECONDS, a minute if unset; all of them without a target. What
 #                                          reaches further goes into the corpus. Options are libFuzzer's own.
-#   fuzz/run.sh --check [TARGET...]        as every change must pass: a few seconds each, and nothing is kept.
+#   fuzz/run.sh --check [TARGET...]        as a change to a parser must pass: a few seconds each, and nothing is kept.
 #   fuzz/run.sh --one TARGET FILE          gives one input to one parser.
 #   fuzz/run.sh --build                    only builds.
 set -eu
